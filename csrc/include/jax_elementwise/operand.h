@@ -1,0 +1,124 @@
+// How a kernel reaches each of its arrays. The kind of an operand is fixed when the kernel is
+// compiled; whether its packs are aligned is known only at the call, since XLA may pass a pointer
+// into the middle of a buffer.
+#pragma once
+
+#include <jax_elementwise/geometry.h>
+#include <jax_elementwise/pack.h>
+
+namespace jax_elementwise {
+
+// The elements start, start + 1, ... start + N - 1 of the output; at the two ends of the array some
+// of them lie outside [0, size).
+template <class Index>
+struct Span {
+  Index start;
+  Index size;
+  bool whole;  // all of them lie inside
+
+  JEW_DEVICE bool contains(int lane) const { return start + lane >= 0 && start + lane < size; }
+
+  // An element to read for a lane: its own, or for a lane outside the nearest one inside. What is
+  // computed there is never stored, but a loop over it must end.
+  JEW_DEVICE Index readable(int lane) const {
+    const Index index = start + lane;
+    return index < 0 ? 0 : index < size ? index : size - 1;
+  }
+};
+
+// An input with the shape of the output.
+template <class T>
+struct Contiguous {
+  using Element = T;
+  const T* data;
+  bool vectorized;
+
+  template <int N, class Index, class Geometry>
+  JEW_DEVICE Pack<T, N> load(const Span<Index>& span, const Geometry&) const {
+    if (span.whole && vectorized) return Pack<T, N>::load(data + span.start);
+    Pack<T, N> pack;
+#pragma unroll
+    for (int j = 0; j < N; ++j) pack.lane[j] = data[span.readable(j)];
+    return pack;
+  }
+};
+
+// An input of one element, read once per thread.
+template <class T>
+struct Scalar {
+  using Element = T;
+  T value;
+
+  template <int N, class Index, class Geometry>
+  JEW_DEVICE Pack<T, N> load(const Span<Index>&, const Geometry&) const {
+    Pack<T, N> pack;
+#pragma unroll
+    for (int j = 0; j < N; ++j) pack.lane[j] = value;
+    return pack;
+  }
+};
+
+// An input that spans the innermost dimension and only some of the others: a row, repeated.
+template <class T, int Slot>
+struct Rows {
+  using Element = T;
+  const T* data;
+
+  template <int N, class Index, class Geometry>
+  JEW_DEVICE Pack<T, N> load(const Span<Index>& span, const Geometry& geometry) const {
+    if (span.whole && geometry.same_row(span.start, N)) {
+      const T* first = data + geometry.offset(Slot, span.start);
+      if (is_aligned<N>(first)) return Pack<T, N>::load(first);
+      Pack<T, N> pack;
+#pragma unroll
+      for (int j = 0; j < N; ++j) pack.lane[j] = first[j];
+      return pack;
+    }
+    Pack<T, N> pack;
+#pragma unroll
+    for (int j = 0; j < N; ++j) pack.lane[j] = data[geometry.offset(Slot, span.readable(j))];
+    return pack;
+  }
+};
+
+// An input that does not span the innermost dimension: one element for a whole row of the output.
+template <class T, int Slot>
+struct Columns {
+  using Element = T;
+  const T* data;
+
+  template <int N, class Index, class Geometry>
+  JEW_DEVICE Pack<T, N> load(const Span<Index>& span, const Geometry& geometry) const {
+    Pack<T, N> pack;
+    if (span.whole && geometry.same_row(span.start, N)) {
+      const T value = data[geometry.offset(Slot, span.start)];
+#pragma unroll
+      for (int j = 0; j < N; ++j) pack.lane[j] = value;
+    } else {
+#pragma unroll
+      for (int j = 0; j < N; ++j) pack.lane[j] = data[geometry.offset(Slot, span.readable(j))];
+    }
+    return pack;
+  }
+};
+
+template <class T>
+struct Output {
+  using Element = T;
+  T* data;
+  bool vectorized;
+
+  template <int N, class Index>
+  JEW_DEVICE void store(const Span<Index>& span, const Pack<T, N>& pack) const {
+    if (span.whole && vectorized) {
+      pack.store(data + span.start);
+      return;
+    }
+#pragma unroll
+    for (int j = 0; j < N; ++j) {
+      if (span.contains(j)) data[span.start + j] = pack.lane[j];
+    }
+  }
+};
+
+}  // namespace jax_elementwise

@@ -1,0 +1,84 @@
+// The extension module: hands the FFI handlers to JAX and the compiler to Python.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "ffi_handlers.h"
+#include "runtime/disk_cache.h"
+#include "runtime/driver.h"
+#include "runtime/error.h"
+#include "runtime/kernel_cache.h"
+
+namespace nb = nanobind;
+namespace rt = jax_elementwise::runtime;
+
+namespace {
+
+template <class Function>
+nb::capsule handler(Function* function) {
+  return nb::capsule(reinterpret_cast<void*>(function));
+}
+
+nb::dict registrations() {
+  nb::dict stages;
+  stages["instantiate"] = handler(JewInstantiate);
+  stages["initialize"] = handler(JewInitialize);
+  stages["execute"] = handler(JewExecute);
+  return stages;
+}
+
+nb::bytes compile(const std::string& source, const std::string& name, int arch,
+                  const std::vector<std::string>& options) {
+  std::shared_ptr<const rt::CompiledImage> image;
+  {
+    const nb::gil_scoped_release released;
+    image = rt::get_image({source, name, arch, options});
+  }
+  return nb::bytes(image->bytes.data(), image->bytes.size());
+}
+
+std::vector<int> compute_capabilities() {
+  std::vector<int> result;
+  for (int device = 0; device < rt::device_count(); ++device) result.push_back(rt::compute_capability(device));
+  return result;
+}
+
+nb::dict counters() {
+  const rt::CacheCounters now = rt::cache_counters();
+  nb::dict result;
+  result["compilations"] = now.compilations;
+  result["disk_hits"] = now.disk_hits;
+  result["memory_hits"] = now.memory_hits;
+  result["loads"] = now.loads;
+  return result;
+}
+
+void set_nvrtc_locator(nb::callable locator) {
+  // Kept for the life of the process, since a thread may ask for it after Python has shut down.
+  auto* kept = new nb::callable(std::move(locator));
+  rt::set_nvrtc_locator([kept]() -> std::string {
+    const nb::gil_scoped_acquire acquired;
+    try {
+      return nb::cast<std::string>((*kept)());
+    } catch (const nb::python_error& error) {
+      throw rt::Error(rt::Fault::kUnavailable, error.what());
+    }
+  });
+}
+
+}  // namespace
+
+NB_MODULE(_runtime, m) {
+  m.doc() = "Compiler, kernel cache and FFI handlers of jax_elementwise.";
+  nb::exception<rt::Error>(m, "RuntimeFailure", PyExc_RuntimeError);
+  nb::exception<rt::CompileError>(m, "CompilationFailure", PyExc_RuntimeError);
+  m.def("registrations", &registrations, "The FFI handlers by stage, for jax.ffi.register_ffi_target.");
+  m.def("compile", &compile, nb::arg("source"), nb::arg("name"), nb::arg("arch"), nb::arg("options"),
+        "Machine code of a kernel for compute capability arch / 10, from the cache or the compiler.");
+  m.def("compute_capabilities", &compute_capabilities, "Of every GPU the driver shows, as 10 * major + minor.");
+  m.def("cache_directory", &rt::cache_directory, "Where compiled kernels are kept; empty for nowhere.");
+  m.def("counters", &counters, "Compilations, cache hits and loads since the last reset.");
+  m.def("reset_counters", &rt::reset_cache_counters);
+  m.def("set_nvrtc_locator", &set_nvrtc_locator, nb::arg("locator"),
+        "A function that returns the path of libnvrtc, called at the first compilation.");
+}

@@ -1,0 +1,32 @@
+// A shared library that is found at run time and stays loaded.
+#pragma once
+
+#include <dlfcn.h>
+
+#include <string>
+
+#include "error.h"
+
+namespace jax_elementwise::runtime {
+
+class DynamicLibrary {
+ public:
+  explicit DynamicLibrary(const std::string& path) : path_(path), handle_(dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL)) {
+    if (handle_ == nullptr) {
+      const char* reason = dlerror();
+      throw Error(Fault::kUnavailable, "cannot load " + path + ": " + (reason ? reason : "unknown reason"));
+    }
+  }
+
+  template <class Function>
+  void resolve(Function*& function, const char* name) const {
+    function = reinterpret_cast<Function*>(dlsym(handle_, name));
+    if (function == nullptr) throw Error(Fault::kUnavailable, path_ + " has no function " + name);
+  }
+
+ private:
+  std::string path_;
+  void* handle_;  // never closed: kernels loaded through it outlive every scope
+};
+
+}  // namespace jax_elementwise::runtime

@@ -1,0 +1,55 @@
+// One launch: from the arrays of a call to the kernel's parameters and grid.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "kernel_cache.h"
+
+namespace jax_elementwise::runtime {
+
+constexpr int kMaxArrays = 128;       // operands and results of one kernel
+constexpr int kMaxDimensions = 64;    // of its iteration space
+constexpr int kMaxGeometryWords = 448;  // with kMaxArrays pointers, within the 4 KiB of parameters
+
+// An array of the call. `span`: bit d is set where it has dimension d of the iteration space. All
+// bits: it is contiguous with the results; none: it has one element.
+struct Array {
+  const void* data;
+  std::int64_t elements;
+  std::int64_t itemsize;
+  std::uint64_t span;
+};
+
+// The arrays of a call, results first, and the dimensions that are left after merging those that no
+// array tells apart.
+struct Call {
+  std::array<Array, kMaxArrays> arrays;
+  int results = 0;
+  int count = 0;  // of arrays
+  std::array<std::int64_t, kMaxDimensions> extents;
+  int rank = 0;
+  int pack = 1;        // elements per pack, as the kernel was compiled
+  int index_bits = 64;  // 32 or 64, as the kernel was compiled
+};
+
+// The span of an array with every dimension.
+std::uint64_t full_span(const Call& call);
+
+// What the kernel receives beside its pointers: the words of jax_elementwise::Geometry.
+struct Geometry {
+  std::array<std::uint64_t, kMaxGeometryWords> words;
+  std::int64_t packs = 0;
+};
+
+// Throws Error{kInvalidArgument} where the arrays do not fit the iteration space.
+Geometry plan(const Call& call);
+
+// The most blocks worth starting on a GPU. One pack per thread measures best (H200, 2^28 elements:
+// capping at 32 waves costs 2-3%, at one wave 8%), so the cap only bounds the grid of huge arrays.
+std::int64_t max_blocks(int multiprocessors, int threads_per_multiprocessor);
+
+// Starts the kernel on the stream. Nothing is compiled, loaded, allocated or waited for.
+void launch(const LoadedKernel& kernel, CUstream stream, const Call& call);
+
+}  // namespace jax_elementwise::runtime

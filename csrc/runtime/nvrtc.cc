@@ -1,0 +1,166 @@
+#include "nvrtc.h"
+
+#include <algorithm>
+#include <memory>
+#include <mutex>
+
+#include "dynamic_library.h"
+#include "error.h"
+#include "headers.h"
+
+namespace jax_elementwise::runtime {
+namespace {
+
+using NvrtcResult = int;
+using NvrtcProgram = struct _nvrtcProgram*;
+
+constexpr NvrtcResult kCompilationError = 6;
+
+struct Nvrtc {
+  NvrtcResult (*nvrtcVersion)(int*, int*);
+  const char* (*nvrtcGetErrorString)(NvrtcResult);
+  NvrtcResult (*nvrtcGetNumSupportedArchs)(int*);
+  NvrtcResult (*nvrtcGetSupportedArchs)(int*);
+  NvrtcResult (*nvrtcCreateProgram)(NvrtcProgram*, const char*, const char*, int, const char* const*,
+                                    const char* const*);
+  NvrtcResult (*nvrtcDestroyProgram)(NvrtcProgram*);
+  NvrtcResult (*nvrtcCompileProgram)(NvrtcProgram, int, const char* const*);
+  NvrtcResult (*nvrtcGetProgramLogSize)(NvrtcProgram, size_t*);
+  NvrtcResult (*nvrtcGetProgramLog)(NvrtcProgram, char*);
+  NvrtcResult (*nvrtcGetCUBINSize)(NvrtcProgram, size_t*);
+  NvrtcResult (*nvrtcGetCUBIN)(NvrtcProgram, char*);
+  NvrtcResult (*nvrtcGetPTXSize)(NvrtcProgram, size_t*);
+  NvrtcResult (*nvrtcGetPTX)(NvrtcProgram, char*);
+  std::vector<int> archs;
+
+  void check(NvrtcResult result, const char* call) const {
+    if (result == 0) return;
+    throw Error(Fault::kInternal, std::string(call) + " failed: " + nvrtcGetErrorString(result));
+  }
+};
+
+std::mutex locator_mutex;
+std::function<std::string()> locator = [] { return std::string("libnvrtc.so"); };
+
+std::string locate() {
+  std::function<std::string()> current;
+  {
+    const std::lock_guard<std::mutex> lock(locator_mutex);
+    current = locator;
+  }
+  return current();  // without the lock: it may call into Python, which may wait for another thread
+}
+
+Nvrtc load_nvrtc() {
+  const DynamicLibrary library(locate());
+  Nvrtc n;
+#define JEW_RESOLVE(name) library.resolve(n.name, #name)
+  JEW_RESOLVE(nvrtcVersion);
+  JEW_RESOLVE(nvrtcGetErrorString);
+  JEW_RESOLVE(nvrtcGetNumSupportedArchs);
+  JEW_RESOLVE(nvrtcGetSupportedArchs);
+  JEW_RESOLVE(nvrtcCreateProgram);
+  JEW_RESOLVE(nvrtcDestroyProgram);
+  JEW_RESOLVE(nvrtcCompileProgram);
+  JEW_RESOLVE(nvrtcGetProgramLogSize);
+  JEW_RESOLVE(nvrtcGetProgramLog);
+  JEW_RESOLVE(nvrtcGetCUBINSize);
+  JEW_RESOLVE(nvrtcGetCUBIN);
+  JEW_RESOLVE(nvrtcGetPTXSize);
+  JEW_RESOLVE(nvrtcGetPTX);
+#undef JEW_RESOLVE
+  int count = 0;
+  n.check(n.nvrtcGetNumSupportedArchs(&count), "nvrtcGetNumSupportedArchs");
+  n.archs.resize(count);
+  n.check(n.nvrtcGetSupportedArchs(n.archs.data()), "nvrtcGetSupportedArchs");
+  return n;
+}
+
+const Nvrtc& nvrtc() {
+  static std::mutex mutex;
+  static std::unique_ptr<const Nvrtc> instance;
+  const std::lock_guard<std::mutex> lock(mutex);
+  if (!instance) instance = std::make_unique<const Nvrtc>(load_nvrtc());
+  return *instance;
+}
+
+// Frees the program on every path.
+class Program {
+ public:
+  Program(const Nvrtc& n, const CompileRequest& request) : n_(n) {
+    std::vector<const char*> texts, names;
+    for (const Header& header : headers()) {
+      texts.push_back(header.text);
+      names.push_back(header.name);
+    }
+    n_.check(n_.nvrtcCreateProgram(&program_, request.source.c_str(), (request.name + ".cu").c_str(),
+                                   static_cast<int>(texts.size()), texts.data(), names.data()),
+             "nvrtcCreateProgram");
+  }
+  ~Program() { n_.nvrtcDestroyProgram(&program_); }
+  Program(const Program&) = delete;
+  Program& operator=(const Program&) = delete;
+
+  void compile(const std::vector<std::string>& options) const {
+    std::vector<const char*> argv;
+    for (const std::string& option : options) argv.push_back(option.c_str());
+    const NvrtcResult result = n_.nvrtcCompileProgram(program_, static_cast<int>(argv.size()), argv.data());
+    if (result == kCompilationError) {
+      std::string log = read(n_.nvrtcGetProgramLogSize, n_.nvrtcGetProgramLog);
+      log.resize(std::min(log.size(), log.find('\0')));
+      throw CompileError(log);
+    }
+    n_.check(result, "nvrtcCompileProgram");
+  }
+
+  std::string read(NvrtcResult (*size_of)(NvrtcProgram, size_t*), NvrtcResult (*copy)(NvrtcProgram, char*)) const {
+    size_t size = 0;
+    n_.check(size_of(program_, &size), "nvrtcGet...Size");
+    std::string bytes(size, '\0');
+    n_.check(copy(program_, bytes.data()), "nvrtcGet...");
+    return bytes;
+  }
+
+ private:
+  const Nvrtc& n_;
+  NvrtcProgram program_ = nullptr;
+};
+
+}  // namespace
+
+void set_nvrtc_locator(std::function<std::string()> new_locator) {
+  const std::lock_guard<std::mutex> lock(locator_mutex);
+  locator = std::move(new_locator);
+}
+
+int nvrtc_version() {
+  int major = 0, minor = 0;
+  nvrtc().check(nvrtc().nvrtcVersion(&major, &minor), "nvrtcVersion");
+  return 1000 * major + minor;
+}
+
+CompiledImage nvrtc_compile(const CompileRequest& request) {
+  const Nvrtc& n = nvrtc();
+  const bool known = std::find(n.archs.begin(), n.archs.end(), request.arch) != n.archs.end();
+  const int newest = *std::max_element(n.archs.begin(), n.archs.end());
+  if (!known && request.arch < newest) {
+    std::string supported;
+    for (const int arch : n.archs) supported += " " + std::to_string(arch);
+    throw Error(Fault::kUnavailable, "NVRTC " + std::to_string(nvrtc_version() / 1000) + " cannot compile for sm_" +
+                                         std::to_string(request.arch) + "; it supports" + supported);
+  }
+  // A GPU newer than the compiler runs the PTX of the newest architecture that the compiler knows.
+  std::vector<std::string> options = {
+      known ? "--gpu-architecture=sm_" + std::to_string(request.arch)
+            : "--gpu-architecture=compute_" + std::to_string(newest),
+      "--std=c++17",
+      "--device-int128",
+  };
+  options.insert(options.end(), request.options.begin(), request.options.end());
+  const Program program(n, request);
+  program.compile(options);
+  if (known) return {program.read(n.nvrtcGetCUBINSize, n.nvrtcGetCUBIN), false};
+  return {program.read(n.nvrtcGetPTXSize, n.nvrtcGetPTX), true};
+}
+
+}  // namespace jax_elementwise::runtime

@@ -1,0 +1,8 @@
+"""Per-element computations in JAX.
+
+A function of one element becomes one packed GPU kernel and one JAX primitive.
+"""
+
+from jax_elementwise._api import ElementwiseFunction as ElementwiseFunction
+from jax_elementwise._api import elementwise as elementwise
+from jax_elementwise._errors import CompileError as CompileError

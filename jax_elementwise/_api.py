@@ -1,0 +1,288 @@
+"""``elementwise``: from a Python function of scalars to a function of arrays."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, overload
+
+import jax
+import jax.numpy as jnp
+
+from jax_elementwise import _kernels
+from jax_elementwise._codegen.kernel import Kernel, kernel_for
+from jax_elementwise._codegen.types import DTYPES, dtype_of
+from jax_elementwise._functor import trace
+from jax_elementwise._lowering.xla import evaluate
+from jax_elementwise._primitive import Options, apply, elementwise_p
+
+__all__ = ["ElementwiseFunction", "elementwise"]
+
+_LOWERINGS = ("auto", "kernel", "xla")
+_ENVIRONMENT = "JAX_ELEMENTWISE_LOWERING"
+
+
+class ElementwiseFunction:
+    """A function of arrays, made by ``elementwise``. See there."""
+
+    def __init__(
+        self,
+        fun: Callable[..., Any],
+        static_argnames: tuple[str, ...],
+        name: str,
+        options: Options,
+    ) -> None:
+        functools.update_wrapper(self, fun)
+        self._fun = fun
+        self._static_argnames = static_argnames
+        self._name = name
+        self._options = options
+        self._signature = _signature(fun)
+        # One compiled front door per lowering: it gives cached dispatch, weakly typed scalar operands
+        # and static arguments for a few microseconds, and leaves no trace in the caller's jaxpr.
+        self._front_doors = {lowering: self._front_door(lowering) for lowering in _LOWERINGS}
+
+    def __repr__(self) -> str:
+        return f"<elementwise function {self._name}>"
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Applies the function to every element of the broadcast arguments."""
+        return self._front_doors[self._lowering()](*args, **kwargs)
+
+    def cuda_source(self, *args: Any, **kwargs: Any) -> str:
+        """The CUDA C++ of the kernel for these arguments.
+
+        Args:
+          *args: as for the function itself; ``jax.ShapeDtypeStruct`` will do.
+          **kwargs: likewise.
+        """
+        return self._kernel(args, kwargs).source
+
+    def cubin(self, *args: Any, arch: str = "sm_90", **kwargs: Any) -> bytes:
+        """The machine code of the kernel for these arguments.
+
+        Needs NVRTC, which comes with ``jax[cuda12]``, ``jax[cuda13]`` or the package
+        ``nvidia-cuda-nvrtc``, but no GPU.
+
+        Args:
+          *args: as for ``cuda_source``.
+          arch: the GPU architecture, ``"sm_75"`` or newer.
+          **kwargs: as for ``cuda_source``.
+
+        Raises:
+          ValueError: if ``arch`` is not of that form.
+          CompileError: if the kernel does not compile.
+        """
+        number = arch.removeprefix("sm_")
+        if not number.isdecimal() or number == arch:
+            raise ValueError(f"arch must be like 'sm_90', not {arch!r}")
+        return _kernels.compile(self._kernel(args, kwargs), int(number))
+
+    # ---- Private ---------------------------------------------------------------------------------
+
+    def _lowering(self) -> str:
+        lowering = os.environ.get(_ENVIRONMENT)
+        if not lowering:
+            return self._options.lowering
+        if lowering not in _LOWERINGS:
+            raise ValueError(f"{_ENVIRONMENT} must be one of {_LOWERINGS}, not {lowering!r}")
+        return lowering
+
+    def _front_door(self, lowering: str) -> Any:
+        options = Options(fast_math=self._options.fast_math, lowering=lowering)
+
+        @functools.wraps(self._fun)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            return self._call(options, args, kwargs)
+
+        return jax.jit(call, static_argnames=self._static_argnames, inline=True)
+
+    def _call(self, options: Options, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        arguments = _Arguments(self._signature, self._static_argnames, args, kwargs)
+        operands = [x if isinstance(x, jax.Array) else jnp.asarray(x) for x in arguments.leaves]
+        if options.lowering != "xla":
+            _check_dtypes(self._name, arguments.names, operands)
+        _check_shapes(self._name, arguments.names, operands)
+
+        def fun(*scalars: Any) -> Any:
+            return arguments.call(self._fun, scalars)
+
+        traced = trace(fun, [jax.typeof(x) for x in operands], self._name)
+        operands = [*operands, *traced.captured]
+        if not operands or (options.lowering == "xla" and traced.functor.has_effects):
+            results = evaluate(traced.functor, operands)  # the primitive has operands, and no effects
+        else:
+            results = apply(traced.functor, operands, options=options)
+        return jax.tree.unflatten(traced.out_tree, results)
+
+    def _kernel(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Kernel:
+        traced = self._front_doors["kernel"].trace(*args, **kwargs)
+        for equation in traced.jaxpr.eqns:
+            if equation.primitive is elementwise_p:
+                return kernel_for(
+                    equation.params["functor"],
+                    [atom.aval.shape for atom in equation.invars],
+                    equation.outvars[0].aval.shape,
+                    fast_math=self._options.fast_math,
+                )
+        raise ValueError(f"{self._name!r} has no array arguments, so there is no kernel")
+
+
+@overload
+def elementwise(
+    fun: Callable[..., Any],
+    *,
+    static_argnames: str | Iterable[str] = (),
+    name: str | None = None,
+    fast_math: bool = False,
+    lowering: str = "auto",
+) -> ElementwiseFunction: ...
+
+
+@overload
+def elementwise(
+    fun: None = None,
+    *,
+    static_argnames: str | Iterable[str] = (),
+    name: str | None = None,
+    fast_math: bool = False,
+    lowering: str = "auto",
+) -> Callable[[Callable[..., Any]], ElementwiseFunction]: ...
+
+
+def elementwise(
+    fun: Callable[..., Any] | None = None,
+    *,
+    static_argnames: str | Iterable[str] = (),
+    name: str | None = None,
+    fast_math: bool = False,
+    lowering: str = "auto",
+) -> Any:
+    """Makes a function of arrays from a function of one element.
+
+    The function is traced with scalars and becomes one kernel, whatever it consists of: each input is
+    read once and each output written once. The result is an ordinary JAX function: ``jit``, ``vmap``,
+    ``jvp`` and ``grad`` (to any order) and ``shard_map`` apply, and its whole backward pass is one
+    kernel too.
+
+    Arguments of the wrapped function are arrays or pytrees of arrays. They broadcast against each
+    other as in NumPy, without being written out. Python scalars are operands too, weakly typed as
+    everywhere in JAX: a new value neither traces nor compiles again. Results have the structure that
+    the function returns, and **every** leaf has the joint shape of all arguments, also one that
+    depends on some of them only. The dtypes of results are those the function gives for scalars.
+
+    Scalars that the function captures from outside are operands and are differentiated, if they are
+    JAX arrays or tracers; Python and NumPy scalars are constants of the trace. Captured arrays of one
+    dimension or more are an error: pass them as arguments.
+
+    16-bit floats are computed in float32 and rounded at the results and at conversions that the
+    function asks for, not after every operation.
+
+    Args:
+      fun: takes scalars, or pytrees of scalars, and returns a scalar or a pytree of scalars, in terms
+        of ``jax.numpy`` and ``jax.lax``. Without it, a decorator is returned.
+      static_argnames: arguments, passed by keyword, that are not arrays: each new (hashable) value
+        traces anew.
+      name: what kernels and profiles show; the function's own name by default.
+      fast_math: compile with ``--use_fast_math``: approximate divisions, roots and transcendental
+        functions, and subnormals flushed to zero. Only kernels heed it.
+      lowering: ``"auto"`` uses a kernel on CUDA and XLA's operations on other platforms, and where
+        kernels cannot be compiled, with a warning. ``"kernel"`` makes the latter an error. ``"xla"``
+        always uses XLA's operations; it takes functions for which no kernel can be generated, and
+        allows ``jax.debug.print``. The environment variable ``JAX_ELEMENTWISE_LOWERING``, read at
+        each call, overrides it for all functions.
+
+    Raises:
+      TypeError: at the call, for an argument that is no array or has an unsupported dtype, and for a
+        function that returns anything but scalars.
+      ValueError: at the call, for arguments that do not broadcast and for captured arrays; at once
+        for options that do not exist.
+      NotImplementedError: at the call, for operations that no kernel can be generated for.
+      OverflowError: at the call, for Python integers that do not fit, as in ``jax.jit``.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> import jax_elementwise as je
+      >>> @je.elementwise
+      ... def softclip(x, limit):
+      ...     return limit * jnp.tanh(x / limit)
+      >>> x = jnp.array([-10.0, 0.5, 3.0])
+      >>> softclip(x, 2.0).round(3)
+      Array([-2.   ,  0.49 ,  1.81 ], dtype=float32)
+      >>> jax.grad(lambda x: softclip(x, 2.0).sum())(x).round(3)
+      Array([0.   , 0.94 , 0.181], dtype=float32)
+    """
+    if fun is None:
+        return functools.partial(
+            elementwise,
+            static_argnames=static_argnames,
+            name=name,
+            fast_math=fast_math,
+            lowering=lowering,
+        )
+    if not callable(fun):
+        raise TypeError(f"elementwise makes a function from a function, not from {fun!r}")
+    if lowering not in _LOWERINGS:
+        raise ValueError(f"lowering must be one of {_LOWERINGS}, not {lowering!r}")
+    static = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
+    name = name or getattr(fun, "__name__", "elementwise")
+    return ElementwiseFunction(fun, static, name, Options(bool(fast_math), lowering))
+
+
+# ---- Arguments -----------------------------------------------------------------------------------
+
+
+class _Arguments:
+    """The arguments of one call: which are static, and the array leaves of the others."""
+
+    def __init__(
+        self,
+        signature: inspect.Signature,
+        static_argnames: Sequence[str],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> None:
+        static = {key: kwargs[key] for key in kwargs if key in static_argnames}
+        dynamic = {key: kwargs[key] for key in kwargs if key not in static_argnames}
+        self._static = static
+        self._bound = signature.bind_partial(*args, **dynamic)
+        values = tuple(self._bound.arguments.values())
+        leaves, self._tree = jax.tree_util.tree_flatten_with_path(values)
+        parameters = tuple(self._bound.arguments)
+        self.names = [
+            parameters[first.idx] + jax.tree_util.keystr(rest) for (first, *rest), _ in leaves
+        ]
+        self.leaves = [leaf for _, leaf in leaves]
+
+    def call(self, fun: Callable[..., Any], leaves: Sequence[Any]) -> Any:
+        """Calls a function with other leaves in the places of these."""
+        values = jax.tree.unflatten(self._tree, leaves)
+        arguments = dict(zip(self._bound.arguments, values, strict=True))
+        bound = inspect.BoundArguments(self._bound.signature, arguments)
+        return fun(*bound.args, **bound.kwargs, **self._static)
+
+
+def _signature(fun: Callable[..., Any]) -> inspect.Signature:
+    try:
+        return inspect.signature(fun)
+    except ValueError:  # some functions written in C have none
+        return inspect.signature(lambda *args, **kwargs: None)
+
+
+def _check_dtypes(name: str, names: Sequence[str], operands: Sequence[Any]) -> None:
+    for operand_name, operand in zip(names, operands, strict=True):
+        if dtype_of(operand.dtype) is None:
+            raise TypeError(
+                f"{name!r} got argument {operand_name!r} of dtype {operand.dtype}; kernels take "
+                f"{', '.join(DTYPES)}. Convert it, or use elementwise(..., lowering='xla')."
+            )
+
+
+def _check_shapes(name: str, names: Sequence[str], operands: Sequence[Any]) -> None:
+    try:
+        jnp.broadcast_shapes(*(x.shape for x in operands))
+    except ValueError:
+        shapes = ", ".join(f"{n}: {x.shape}" for n, x in zip(names, operands, strict=True))
+        raise ValueError(f"arguments of {name!r} do not broadcast: {shapes}") from None

@@ -1,0 +1,1 @@
+"""From a scalar jaxpr to the text of a CUDA kernel."""

@@ -1,0 +1,171 @@
+"""The whole text of a kernel: the functor, and an entry point for the shapes of one call."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from jax_elementwise._codegen.emit import emit_body
+from jax_elementwise._codegen.iteration import IterationSpace, iteration_space
+from jax_elementwise._codegen.types import DType, dtype_of
+from jax_elementwise._codegen.values import Value
+
+if TYPE_CHECKING:
+    from jax_elementwise._functor import Functor
+
+__all__ = ["Kernel", "check", "kernel_for"]
+
+_ACCESS_BYTES = 16  # kAccessBytes of pack.h
+_PARAMETER_BYTES = 4096  # of a kernel, on every GPU and driver
+_MAX_ARRAYS = 128  # kMaxArrays of launch.h
+
+
+@dataclasses.dataclass(frozen=True)
+class Kernel:
+    """A kernel's text and what a launcher must know about it.
+
+    Attributes:
+      name: the entry point.
+      source: the CUDA C++ translation unit.
+      options: compiler options besides architecture and language.
+      space: how the kernel walks over its arrays.
+      pack: elements per 128-bit access.
+    """
+
+    name: str
+    source: str
+    options: tuple[str, ...]
+    space: IterationSpace
+    pack: int
+
+    @property
+    def digest(self) -> str:
+        """Names the kernel in every process: a hash of all that decides its machine code."""
+        text = "\0".join((self.name, *self.options, self.source))
+        return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Body:
+    """The part of the text that does not depend on shapes."""
+
+    name: str
+    functor: str
+    ins: tuple[DType, ...]
+    outs: tuple[DType, ...]
+
+
+@functools.lru_cache(maxsize=1024)
+def _body(functor: Functor) -> _Body:
+    ins = tuple(_row(aval, functor) for aval in functor.in_avals)
+    outs = tuple(_row(aval, functor) for aval in functor.out_avals)
+    operands = [Value(f"in{i}", dtype, exact=True) for i, dtype in enumerate(ins)]
+    lines, results = emit_body(functor.jaxpr, operands)
+    parameters = [f"const {dtype.compute} in{i}" for i, dtype in enumerate(ins)]
+    parameters += [f"{dtype.compute}& out{i}" for i, dtype in enumerate(outs)]
+    lines += [f"  out{i} = {result.code};" for i, result in enumerate(results)]
+    call = "JEW_DEVICE void operator()(" + ", ".join(parameters) + ") const {"
+    text = "\n".join("  " + line for line in (call, *lines, "}"))
+    return _Body(_identifier(functor.name), text, ins, outs)
+
+
+def _row(aval: Any, functor: Functor) -> DType:
+    dtype = dtype_of(aval.dtype)
+    if dtype is None:
+        raise NotImplementedError(
+            f"cannot generate a kernel for {functor.name!r}: dtype {aval.dtype} is not supported"
+        )
+    return dtype
+
+
+def _identifier(name: str) -> str:
+    """A C++ identifier that reminds of a Python name; the kernel's own name adds a hash to it."""
+    return "ew_" + re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_")[:48]
+
+
+def check(functor: Functor) -> None:
+    """Raises NotImplementedError where no kernel can be generated for a functor."""
+    _body(functor)
+
+
+def kernel_for(
+    functor: Functor,
+    operand_shapes: Sequence[tuple[Any, ...]],
+    result_shape: tuple[Any, ...],
+    *,
+    fast_math: bool = False,
+) -> Kernel:
+    """The kernel of a functor for operands of these shapes, which broadcast to the result's.
+
+    Raises:
+      NotImplementedError: where the functor has no C++.
+      ValueError: for more operands than a kernel can take.
+    """
+    space = iteration_space(operand_shapes, result_shape)
+    return _kernel(functor, space, fast_math)
+
+
+@functools.lru_cache(maxsize=4096)
+def _kernel(functor: Functor, space: IterationSpace, fast_math: bool) -> Kernel:
+    body = _body(functor)
+    _check_parameter_space(functor, space)
+    packed = [dtype for dtype, kind in zip(body.ins, space.kinds, strict=True) if kind.is_packed]
+    pack = min(_ACCESS_BYTES // dtype.itemsize for dtype in (*body.outs, *packed))
+    text = _entry_point(body, space, [*body.outs, *packed], pack)
+    name = f"{body.name}_{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+    options = ("--use_fast_math",) if fast_math else ()
+    return Kernel(name, text.replace("@", name), options, space, pack)
+
+
+def _check_parameter_space(functor: Functor, space: IterationSpace) -> None:
+    arrays = len(functor.in_avals) + len(functor.out_avals)
+    needed = 8 * (arrays + space.geometry_words)
+    if arrays > _MAX_ARRAYS or needed > _PARAMETER_BYTES:
+        raise ValueError(
+            f"{functor.name!r} has {len(functor.in_avals)} operands (captured values count) and "
+            f"{len(functor.out_avals)} results; one kernel takes {_MAX_ARRAYS} together, fewer "
+            "when many of them are broadcast. Split the function, or stack operands."
+        )
+
+
+def _entry_point(body: _Body, space: IterationSpace, packed: Sequence[DType], pack: int) -> str:
+    """The text, with "@" in place of the kernel's name."""
+    outs = [f"{dtype.storage}* __restrict__ out{i}" for i, dtype in enumerate(body.outs)]
+    ins = [f"const {dtype.storage}* __restrict__ in{i}" for i, dtype in enumerate(body.ins)]
+    parameters = [f"const __grid_constant__ Geometry<{space.geometry}> geometry", *outs, *ins]
+    outputs = [
+        f"Output<{dtype.storage}>{{out{i}, vectorized(geometry, {i})}}"
+        for i, dtype in enumerate(body.outs)
+    ]
+    inputs = [
+        kind.construct(dtype.storage, f"in{i}", len(body.outs) + i)
+        for i, (dtype, kind) in enumerate(zip(body.ins, space.kinds, strict=True))
+    ]
+    index = "int" if space.index_bits == 32 else "int64"
+    separator = ",\n    "
+    widest = ", ".join(sorted({dtype.storage for dtype in packed}))
+    return f"""\
+#include <jax_elementwise/kernel.h>
+
+namespace jax_elementwise {{
+
+struct @_functor {{
+{body.functor}
+}};
+
+static_assert(pack_size<{widest}>() == {pack}, "the launcher assumes this pack size");
+
+extern "C" __global__ void __launch_bounds__(kBlockSize) @(
+    {separator.join(parameters)}) {{
+  elementwise<{index}, {pack}>(
+      @_functor{{}}, geometry,
+      make_tuple({(separator + " " * 13).join(outputs)}),
+      make_tuple({(separator + " " * 13).join(inputs)}));
+}}
+
+}}  // namespace jax_elementwise
+"""

@@ -1,0 +1,107 @@
+"""Everything that depends on the JAX version, or touches a name JAX does not make public.
+
+Each entry says which versions it is for, so that it can go when they do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import jax.extend.core as jex
+from jax._src import source_info_util  # JAX 0.10 to 0.12: no public way to an equation's line
+from jax.interpreters import partial_eval
+
+__all__ = [
+    "consts",
+    "dce",
+    "inline_jits",
+    "is_jaxpr",
+    "is_literal",
+    "open_jaxpr",
+    "subjaxprs",
+    "user_location",
+    "varying_axes",
+]
+
+
+def varying_axes(aval: Any) -> frozenset[str]:
+    """Mesh axes over which a value varies inside ``shard_map``."""
+    manual = getattr(aval, "manual_axis_type", None)  # JAX 0.10.2 on
+    if manual is not None:
+        return frozenset(manual.varying)
+    return frozenset(getattr(aval, "vma", ()))
+
+
+def open_jaxpr(jaxpr: Any) -> Any:
+    """The equations and variables of a jaxpr, closed or not (JAX 0.12 has one class for both)."""
+    return jaxpr.jaxpr if hasattr(jaxpr, "jaxpr") else jaxpr
+
+
+def consts(jaxpr: Any) -> Sequence[Any]:
+    """The values a jaxpr is closed over; none for an open one."""
+    return tuple(getattr(jaxpr, "consts", ()))
+
+
+def is_jaxpr(value: Any) -> bool:
+    """Whether an equation's parameter is a jaxpr, closed or not."""
+    return hasattr(value, "eqns") and hasattr(value, "in_avals")
+
+
+def subjaxprs(equation: Any) -> Iterator[Any]:
+    """The jaxprs among an equation's parameters."""
+    for value in equation.params.values():
+        for item in value if isinstance(value, (tuple, list)) else (value,):
+            if is_jaxpr(item):
+                yield item
+
+
+def is_literal(atom: Any) -> bool:
+    """Whether an argument of an equation is a literal value rather than a variable."""
+    return isinstance(atom, jex.Literal)
+
+
+def dce(jaxpr: Any, results: Sequence[bool], *, keep_inputs: bool) -> tuple[Any, tuple[int, ...]]:
+    """A closed jaxpr without constants, reduced to what some of its results need.
+
+    Args:
+      jaxpr: the jaxpr.
+      results: which of its results to keep.
+      keep_inputs: whether inputs stay that are not needed.
+
+    Returns:
+      The reduced jaxpr and the inputs that stay.
+    """
+    pruned, used = partial_eval.dce_jaxpr(open_jaxpr(jaxpr), list(results), keep_inputs)
+    return jex.ClosedJaxpr(pruned, ()), tuple(i for i, is_used in enumerate(used) if is_used)
+
+
+def user_location(equation: Any) -> str:
+    """Where the user wrote an equation: ``file.py:12 (function)``."""
+    return str(source_info_util.summarize(equation.source_info))
+
+
+def inline_jits(jaxpr: Any, constants: Sequence[Any], *args: Any) -> list[Any]:
+    """Evaluates a jaxpr with nested ``jit`` calls inlined, so that what they captured surfaces.
+
+    Equations keep their source lines, as under ``jax.core.eval_jaxpr``.
+    """
+    body = open_jaxpr(jaxpr)
+    env = dict(zip([*body.constvars, *body.invars], [*constants, *args], strict=True))
+
+    def read(atom: Any) -> Any:
+        return atom.val if is_literal(atom) else env[atom]
+
+    for equation in body.eqns:
+        operands = [read(atom) for atom in equation.invars]
+        if equation.primitive is jex.primitives.jit_p:
+            inner = equation.params["jaxpr"]
+            results = inline_jits(inner, consts(inner), *operands)
+        else:
+            with source_info_util.user_context(equation.source_info.traceback):
+                params = equation.primitive.get_bind_params(equation.params)
+                results = equation.primitive.bind(*operands, **params)
+        if not equation.primitive.multiple_results:
+            results = [results]
+        env.update(zip(equation.outvars, results, strict=True))
+    return [read(atom) for atom in body.outvars]

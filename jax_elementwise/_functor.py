@@ -1,0 +1,323 @@
+"""What one element computes, and the functions derived from it: tangent and transpose.
+
+The Jacobian of an elementwise map is diagonal, so both are elementwise maps again, and their functors
+are derived from the scalar jaxpr alone, whatever the shapes of the arrays.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+import jax
+import jax.extend.core as jex
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import AbstractMesh, use_abstract_mesh
+
+from jax_elementwise import _compat
+
+__all__ = ["Functor", "Traced", "trace"]
+
+# A traced scalar function must not remember the mesh it was traced under: its text would not show
+# the mesh, and the functor would fail under another one.
+_NO_MESH = AbstractMesh((), ())
+
+
+class Functor:
+    """What one element computes: a jaxpr over scalars that is closed over nothing.
+
+    Immutable and hashable. Two functors are equal if their jaxprs say the same thing and hold the
+    same derivative rules (``custom_jvp`` functions, by identity). Their kernels' text is a weaker
+    identity: functions with the same values and different gradients share a kernel.
+
+    Attributes:
+      name: of the user's function; kernels and profiles show it.
+      jaxpr: the closed jaxpr.
+    """
+
+    __slots__ = ("__weakref__", "_fingerprint", "_hash", "jaxpr", "name")
+
+    def __init__(self, name: str, jaxpr: Any) -> None:
+        assert not _compat.consts(jaxpr)
+        self.name = name
+        self.jaxpr = jaxpr
+        self._fingerprint = (name, _fingerprint(jaxpr))
+        self._hash = hash(self._fingerprint)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Functor):
+            return NotImplemented
+        return self._hash == other._hash and self._fingerprint == other._fingerprint
+
+    def __repr__(self) -> str:
+        return f"Functor({self.name}: {', '.join(map(_short, self.in_avals))})"
+
+    def __call__(self, *scalars: Any) -> list[Any]:
+        """The results for scalars; under ``vmap``, for arrays."""
+        return list(jex.jaxpr_as_fun(self.jaxpr)(*scalars))
+
+    @property
+    def in_avals(self) -> Sequence[Any]:
+        """Types of the operands, all of shape ()."""
+        return self.jaxpr.in_avals
+
+    @property
+    def out_avals(self) -> Sequence[Any]:
+        """Types of the results, all of shape ()."""
+        return self.jaxpr.out_avals
+
+    @property
+    def has_effects(self) -> bool:
+        """Whether it does more than compute (``jax.debug.print``)."""
+        return bool(_compat.open_jaxpr(self.jaxpr).effects)
+
+    def jvp(self, active: tuple[int, ...]) -> tuple[Functor, tuple[int, ...]]:
+        """The tangent function.
+
+        Args:
+          active: the operands whose tangents are not zero.
+
+        Returns:
+          A function of all primal operands, then of the active operands' tangents, in which it is
+          linear; and the results whose tangents it gives. The others' are identically zero.
+        """
+        return _jvp(self, active)
+
+    def transpose(
+        self, undefined: tuple[int, ...], zeroed: tuple[int, ...], results: tuple[int, ...]
+    ) -> Functor:
+        """The transpose of a function that is linear in some operands.
+
+        Args:
+          undefined: the linear operands to transpose with respect to.
+          zeroed: linear operands whose values are known. The linear part of an affine function is
+            what is transposed, so they count as zero.
+          results: the results whose cotangents are not zero.
+
+        Returns:
+          A function of the remaining operands, in order, then of the cotangents of ``results``, in
+          which it is linear. It gives one cotangent per undefined operand.
+        """
+        return _transpose(self, undefined, zeroed, results)
+
+    def without_unused(self) -> tuple[Functor, tuple[int, ...]]:
+        """The same function of the operands it really uses, and which those are."""
+        return _without_unused(self)
+
+
+# ---- Tracing -------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Traced:
+    """A user's function as a functor.
+
+    Attributes:
+      functor: its operands are the function's, then the captured values.
+      captured: rank-0 arrays and tracers that the function closes over.
+      out_tree: the structure that the function returns.
+    """
+
+    functor: Functor
+    captured: tuple[Any, ...]
+    out_tree: Any
+
+
+def trace(fun: Callable[..., Any], avals: Sequence[Any], name: str) -> Traced:
+    """Traces a function of scalars.
+
+    Args:
+      fun: takes one scalar per entry of ``avals``; returns a pytree of scalars.
+      avals: dtypes and weak types of the operands.
+      name: of the function, for messages and kernels.
+
+    Raises:
+      TypeError: if the function returns anything but scalars.
+      ValueError: if it captures an array of one dimension or more.
+    """
+    scalars = [jax.ShapeDtypeStruct((), a.dtype, weak_type=a.weak_type) for a in avals]
+    with use_abstract_mesh(_NO_MESH):
+        closed, out = jax.make_jaxpr(fun, return_shape=True)(*scalars)
+        if any(_captures(equation) for equation in closed.eqns):
+            inline = functools.partial(_compat.inline_jits, closed, _compat.consts(closed))
+            closed = jax.make_jaxpr(inline)(*scalars)
+        captured = tuple(_compat.consts(closed))
+        _check_captured(captured, name)
+        _check_results(out, name)
+        if captured:
+            types = [jax.typeof(value) for value in captured]
+            scalars += [jax.ShapeDtypeStruct((), t.dtype, weak_type=t.weak_type) for t in types]
+            body = _compat.open_jaxpr(closed)
+
+            def uncaptured(*args: Any) -> list[Any]:
+                return jax.core.eval_jaxpr(body, args[len(avals) :], *args[: len(avals)])
+
+            closed = jax.make_jaxpr(uncaptured)(*scalars)
+    return Traced(Functor(name, closed), captured, jax.tree.structure(out))
+
+
+def _captures(equation: Any) -> bool:
+    """Whether a jaxpr inside an equation is closed over values."""
+    return any(
+        _compat.consts(inner) or any(map(_captures, inner.eqns))
+        for inner in _compat.subjaxprs(equation)
+    )
+
+
+def _check_results(out: Any, name: str) -> None:
+    for path, leaf in jax.tree_util.tree_leaves_with_path(out):
+        if leaf.shape != ():
+            where = f" at {jax.tree_util.keystr(path)}" if path else ""
+            raise TypeError(
+                f"{name!r} must return scalars, one element's results, but returned an array of "
+                f"shape {leaf.shape} and dtype {leaf.dtype}{where}."
+            )
+
+
+def _check_captured(captured: Sequence[Any], name: str) -> None:
+    for value in captured:
+        if np.shape(value) != ():
+            raise ValueError(
+                f"{name!r} captures an array of shape {np.shape(value)} and dtype "
+                f"{jnp.result_type(value)} from outside. Pass it as an argument, so that each "
+                "element gets its own entry; only scalars can be captured."
+            )
+
+
+# ---- Derivatives ---------------------------------------------------------------------------------
+#
+# Memoised: higher derivatives of one function in a program share their lower ones.
+
+
+def _derive(fun: Callable[..., Any], avals: Sequence[Any]) -> Any:
+    """The closed jaxpr of a function that was made from a functor, for strongly typed scalars."""
+    with use_abstract_mesh(_NO_MESH):
+        return jax.make_jaxpr(fun)(*(jax.ShapeDtypeStruct((), aval.dtype) for aval in avals))
+
+
+@functools.lru_cache(maxsize=4096)
+def _without_unused(functor: Functor) -> tuple[Functor, tuple[int, ...]]:
+    everything = [True] * len(functor.out_avals)
+    pruned, used = _compat.dce(functor.jaxpr, everything, keep_inputs=False)
+    return Functor(functor.name, pruned), used
+
+
+@functools.lru_cache(maxsize=4096)
+def _jvp(functor: Functor, active: tuple[int, ...]) -> tuple[Functor, tuple[int, ...]]:
+    avals = functor.in_avals
+
+    def tangents(*args: Any) -> list[Any]:
+        primals, dots = args[: len(avals)], args[len(avals) :]
+
+        # The other operands are constants here, so that their tangents are symbolic zeros.
+        def of_active(*values: Any) -> list[Any]:
+            operands = list(primals)
+            for i, value in zip(active, values, strict=True):
+                operands[i] = value
+            return functor(*operands)
+
+        _, outs = jax.jvp(of_active, tuple(primals[i] for i in active), tuple(dots))
+        return [jnp.zeros(()) if out.dtype == jax.dtypes.float0 else out for out in outs]
+
+    closed = _derive(tangents, [*avals, *(avals[i] for i in active)])
+    nonzero = [not _is_zero(atom) for atom in _compat.open_jaxpr(closed).outvars]
+    pruned, _ = _compat.dce(closed, nonzero, keep_inputs=True)
+    return Functor(f"{functor.name}_jvp", pruned), tuple(np.flatnonzero(nonzero).tolist())
+
+
+def _is_zero(atom: Any) -> bool:
+    return _compat.is_literal(atom) and not np.any(atom.val)
+
+
+@functools.lru_cache(maxsize=4096)
+def _transpose(
+    functor: Functor, undefined: tuple[int, ...], zeroed: tuple[int, ...], results: tuple[int, ...]
+) -> Functor:
+    avals = functor.in_avals
+    known = [i for i in range(len(avals)) if i not in undefined and i not in zeroed]
+
+    def cotangents(*args: Any) -> list[Any]:
+        operands: list[Any] = [jnp.zeros((), aval.dtype) for aval in avals]
+        for i, value in zip(known, args[: len(known)], strict=True):
+            operands[i] = value
+
+        def linear(*values: Any) -> list[Any]:
+            for i, value in zip(undefined, values, strict=True):
+                operands[i] = value
+            outs = functor(*operands)
+            return [outs[i] for i in results]
+
+        unknowns = [jax.ShapeDtypeStruct((), avals[i].dtype) for i in undefined]
+        return list(jax.linear_transpose(linear, *unknowns)(list(args[len(known) :])))
+
+    closed = _derive(cotangents, [avals[i] for i in known] + [functor.out_avals[i] for i in results])
+    pruned, _ = _compat.dce(closed, [True] * len(undefined), keep_inputs=True)
+    return Functor(f"{functor.name}_transpose", pruned)
+
+
+# ---- Identity ------------------------------------------------------------------------------------
+
+
+def _fingerprint(jaxpr: Any) -> Hashable:
+    """A jaxpr as nested tuples, with variables numbered in the order they appear."""
+    body = _compat.open_jaxpr(jaxpr)
+    numbers: dict[Any, int] = {}
+
+    def atom(a: Any) -> Hashable:
+        if _compat.is_literal(a):
+            return ("literal", _short(a.aval), np.asarray(a.val).tobytes())
+        return numbers.setdefault(a, len(numbers))
+
+    inputs = tuple((atom(var), _short(var.aval)) for var in (*body.constvars, *body.invars))
+    equations = tuple(
+        (
+            equation.primitive.name,
+            tuple(map(atom, equation.invars)),
+            tuple((atom(var), _short(var.aval)) for var in equation.outvars),
+            tuple((key, _frozen(value)) for key, value in sorted(equation.params.items())),
+        )
+        for equation in body.eqns
+    )
+    constants = tuple(map(_frozen, _compat.consts(jaxpr)))
+    return (inputs, equations, tuple(map(atom, body.outvars)), constants)
+
+
+def _short(aval: Any) -> str:
+    """The part of a scalar's type that matters: ``float32[]``, with ``~`` for a weak type."""
+    weak = "~" if getattr(aval, "weak_type", False) else ""
+    return f"{weak}{aval.dtype}{list(aval.shape)}"
+
+
+def _frozen(value: Any) -> Hashable:
+    """An equation's parameter as something hashable; what is not gets compared by identity."""
+    if _compat.is_jaxpr(value):
+        return _fingerprint(value)
+    if isinstance(value, (tuple, list)):
+        return tuple(map(_frozen, value))
+    if isinstance(value, (np.ndarray, jax.Array)):
+        array = np.asarray(value)
+        return (str(array.dtype), array.shape, array.tobytes())
+    try:
+        hash(value)
+    except TypeError:
+        return _Identity(value)
+    return value
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Identity:
+    """Holds on to an object that is compared by identity."""
+
+    value: Any
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Identity) and self.value is other.value
+
+    def __hash__(self) -> int:
+        return id(self.value)

@@ -1,0 +1,48 @@
+"""The compiled extension, with Python's exceptions and this package's configuration."""
+
+from __future__ import annotations
+
+from jax_elementwise import _runtime
+from jax_elementwise._codegen.kernel import Kernel
+from jax_elementwise._errors import CompileError
+
+__all__ = [
+    "Unavailable",
+    "compile",
+    "compute_capabilities",
+    "registrations",
+]
+
+Unavailable = _runtime.RuntimeFailure
+registrations = _runtime.registrations
+compute_capabilities = _runtime.compute_capabilities
+
+
+def _find_nvrtc() -> str:
+    # Imported when first needed: it takes 50 ms, and machines without a GPU never need it.
+    from cuda import pathfinder
+
+    path = pathfinder.load_nvidia_dynamic_lib("nvrtc").abs_path
+    if path is None:
+        raise RuntimeError("libnvrtc was found, but not where it is")
+    return path
+
+
+_runtime.set_nvrtc_locator(_find_nvrtc)
+
+
+def compile(kernel: Kernel, arch: int) -> bytes:
+    """Machine code of a kernel, from the cache or from the compiler.
+
+    Args:
+      kernel: the kernel.
+      arch: compute capability, as 10 * major + minor.
+
+    Raises:
+      CompileError: if the text does not compile.
+      Unavailable: if there is no compiler, or it does not know the architecture.
+    """
+    try:
+        return _runtime.compile(kernel.source, kernel.name, arch, list(kernel.options))
+    except _runtime.CompilationFailure as error:
+        raise CompileError(f"the kernel {kernel.name} does not compile:\n{error}") from None

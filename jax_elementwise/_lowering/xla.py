@@ -1,0 +1,55 @@
+"""The functor's jaxpr as ordinary XLA operations: every platform without a kernel, the reference in
+tests, and the way to debug."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import jax
+from jax import lax
+from jax.core import ShapedArray
+from jax.interpreters import mlir
+
+if TYPE_CHECKING:
+    from jax_elementwise._functor import Functor
+
+__all__ = ["evaluate", "lower"]
+
+
+def evaluate(functor: Functor, operands: Sequence[Any]) -> list[Any]:
+    """A functor's results on arrays that broadcast, by ``jax.vmap`` over every dimension.
+
+    Operands that lack a dimension, or have one element along it, are not mapped over it, so none is
+    broadcast before XLA sees where it is used.
+    """
+    rank = max((x.ndim for x in operands), default=0)
+    # Per operand, which dimensions of the result it has; those of one element are squeezed away.
+    has = [(False,) * (rank - x.ndim) + tuple(n != 1 for n in x.shape) for x in operands]
+    squeezed = [
+        lax.squeeze(x, [d for d, n in enumerate(x.shape) if n == 1]) for x in operands
+    ]
+    fun: Callable[..., list[Any]] = functor
+    missing = []
+    for d in reversed(range(rank)):
+        axes = [0 if dims[d] else None for dims in has]
+        if any(dims[d] for dims in has):
+            fun = jax.vmap(fun, in_axes=axes)
+        else:
+            missing.append(d)
+    return [lax.expand_dims(result, missing) for result in fun(*squeezed)]
+
+
+def lower(ctx: Any, *operands: Any, functor: Functor, **params: Any) -> Any:
+    """The lowering rule."""
+    del params
+    # Inside the functor scalars have no mesh; the arrays it is evaluated on must have none either.
+    ctx = ctx.replace(
+        avals_in=[ShapedArray(a.shape, a.dtype, a.weak_type) for a in ctx.avals_in],
+        avals_out=[ShapedArray(a.shape, a.dtype, a.weak_type) for a in ctx.avals_out],
+    )
+
+    def fun(*arrays: Any) -> list[Any]:
+        return evaluate(functor, arrays)
+
+    return mlir.lower_fun(fun, multiple_results=True)(ctx, *operands)

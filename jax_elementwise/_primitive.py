@@ -1,0 +1,254 @@
+"""The JAX primitive ``elementwise_p`` and every rule of it.
+
+Parameters of the primitive, all static:
+  functor: what one element computes.
+  linear: the operands in which the functor is linear; empty for a user's own function.
+  options: choices made by the user.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.core import ShapedArray
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
+from jax.sharding import AxisType, NamedSharding, PartitionSpec, get_abstract_mesh
+
+from jax_elementwise import _compat
+from jax_elementwise._codegen import kernel as codegen
+from jax_elementwise._functor import Functor
+from jax_elementwise._lowering import cuda, partition, xla
+
+__all__ = ["Options", "apply", "elementwise_p"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """What a user may choose for one function.
+
+    Attributes:
+      fast_math: let the compiler trade accuracy for speed.
+      lowering: ``"auto"``, ``"kernel"`` or ``"xla"``.
+    """
+
+    fast_math: bool = False
+    lowering: str = "auto"
+
+
+elementwise_p = Primitive("elementwise")
+elementwise_p.multiple_results = True
+
+
+def apply(
+    functor: Functor, operands: Sequence[Any], *, options: Options, linear: Sequence[int] = ()
+) -> list[Any]:
+    """Calls a functor on arrays that broadcast. The only way to bind the primitive.
+
+    Raises:
+      NotImplementedError: if the functor cannot be made a kernel; on every platform, so that what
+        runs on a CPU runs on a GPU.
+    """
+    operands = _joined(operands)
+    pruned, used = functor.without_unused()
+    if 0 < len(used) < len(operands):
+        # An operand that is not read need not be kept alive, unless the result's type hangs on it.
+        kept = [operands[i] for i in used]
+        if _joint_type(map(jax.typeof, kept)) == _joint_type(map(jax.typeof, operands)):
+            functor, operands = pruned, kept
+            linear = [new for new, old in enumerate(used) if old in linear]
+    if options.lowering != "xla":
+        codegen.check(functor)
+    return elementwise_p.bind(*operands, functor=functor, linear=tuple(linear), options=options)
+
+
+# ---- The joint type of operands ------------------------------------------------------------------
+#
+# Shape, sharding and varying axes of the results are those of a sum of the operands: `jnp.add`
+# decides, and refuses what it would refuse. The functor is not evaluated on arrays for this: inside
+# it, scalars have no mesh.
+
+
+def _joint_type(avals: Any) -> Any:
+    """The type of a sum of operands, as a float32 array."""
+    return _sum_type(tuple(avals), get_abstract_mesh())
+
+
+@functools.lru_cache(maxsize=4096)
+def _sum_type(avals: tuple[Any, ...], mesh: Any) -> Any:
+    del mesh  # tracing depends on it
+
+    def total(*operands: Any) -> Any:
+        return functools.reduce(jnp.add, [lax.convert_element_type(x, jnp.float32) for x in operands])
+
+    with jax.numpy_rank_promotion("allow"):
+        return jax.make_jaxpr(total)(*avals).out_avals[0]
+
+
+def _joined(operands: Sequence[Any]) -> list[Any]:
+    """The operands, brought to one mesh, set of varying axes and sharding.
+
+    By differentiable operations, whose transposes add the sum over devices or the resharding that the
+    gradient of a replicated operand needs.
+    """
+    axes = [_compat.varying_axes(jax.typeof(x)) for x in operands]
+    varying = frozenset[str]().union(*axes)
+    operands = [
+        lax.pcast(x, tuple(sorted(varying - own)), to="varying") if own != varying else x
+        for x, own in zip(operands, axes, strict=True)
+    ]
+    avals = [jax.typeof(x) for x in operands]
+    if all(aval.sharding.mesh.empty for aval in avals):
+        return operands
+    joint = _joint_type(avals)
+    if AxisType.Explicit not in joint.sharding.mesh.axis_types:
+        return operands
+    return [
+        _with_spec(x, aval, partition.operand_spec(aval.shape, joint), joint.sharding.mesh)
+        for x, aval in zip(operands, avals, strict=True)
+    ]
+
+
+def _with_spec(x: Any, aval: Any, spec: PartitionSpec, mesh: Any) -> Any:
+    own = tuple(aval.sharding.spec) + (None,) * (aval.ndim - len(aval.sharding.spec))
+    if own == tuple(spec):
+        return x
+    return jax.sharding.reshard(x, NamedSharding(mesh, spec))
+
+
+# ---- Evaluation outside of jit -------------------------------------------------------------------
+
+
+@functools.partial(jax.jit, static_argnames=("functor", "linear", "options"))
+def _elementwise_impl(*operands: Any, functor: Functor, linear: Any, options: Options) -> Any:
+    return elementwise_p.bind(*operands, functor=functor, linear=linear, options=options)
+
+
+# ---- Abstract evaluation -------------------------------------------------------------------------
+
+
+def _elementwise_abstract_eval(
+    *avals: Any, functor: Functor, linear: Any, options: Options
+) -> list[Any]:
+    del linear, options
+    joint = _joint_type(avals)
+    return [
+        joint.update(dtype=result.dtype, weak_type=result.weak_type) for result in functor.out_avals
+    ]
+
+
+# ---- Batching ------------------------------------------------------------------------------------
+#
+# No broadcast is written out. The batch dimension becomes one more dimension along which operands
+# that are not mapped have one element, or none.
+
+
+def _elementwise_batch(
+    operands: Sequence[Any], dims: Sequence[Any], *, functor: Functor, linear: Any, options: Options
+) -> tuple[list[Any], list[int]]:
+    mapped = [(x, d) for x, d in zip(operands, dims, strict=True) if d is not None]
+    trailing = {x.ndim - 1 - d for x, d in mapped}
+    if len(trailing) == 1:  # the batch dimension is in line already
+        (after,) = trailing
+        aligned = [
+            x if d is not None else _insert_one(x, after)
+            for x, d in zip(operands, dims, strict=True)
+        ]
+    else:  # the batch dimension goes to the front, before as many others as any operand has
+        after = max(x.ndim - (d is not None) for x, d in zip(operands, dims, strict=True))
+        aligned = [
+            x if d is None else _pad(jnp.moveaxis(x, d, 0), after)
+            for x, d in zip(operands, dims, strict=True)
+        ]
+    results = apply(functor, aligned, linear=linear, options=options)
+    return results, [result.ndim - 1 - after for result in results]
+
+
+def _insert_one(x: Any, after: int) -> Any:
+    """``x`` with a dimension of one element before its last ``after`` dimensions, if it has more."""
+    return lax.expand_dims(x, (x.ndim - after,)) if x.ndim > after else x
+
+
+def _pad(x: Any, after: int) -> Any:
+    """``x`` with ones after its first dimension, so that ``after`` dimensions follow it."""
+    return lax.expand_dims(x, range(1, after - x.ndim + 2))
+
+
+# ---- Forward mode --------------------------------------------------------------------------------
+
+
+def _elementwise_jvp(
+    primals: Sequence[Any],
+    tangents: Sequence[Any],
+    *,
+    functor: Functor,
+    linear: Any,
+    options: Options,
+) -> tuple[list[Any], list[Any]]:
+    # Two calls: partial evaluation must be able to split the primal from the tangent.
+    results = apply(functor, primals, linear=linear, options=options)
+    active = tuple(i for i, t in enumerate(tangents) if not _is_zero(t))
+    dots = [ad.Zero(jax.typeof(result).to_tangent_aval()) for result in results]
+    tangent_functor, nonzero = functor.jvp(active)
+    if nonzero:
+        operands = [*primals, *(tangents[i] for i in active)]
+        linear = range(len(primals), len(operands))
+        outs = apply(tangent_functor, operands, linear=linear, options=options)
+        for i, out in zip(nonzero, outs, strict=True):
+            dots[i] = out
+    return results, dots
+
+
+def _is_zero(tangent: Any) -> bool:
+    return type(tangent) is ad.Zero or jax.typeof(tangent).dtype == jax.dtypes.float0
+
+
+# ---- Reverse mode --------------------------------------------------------------------------------
+#
+# One call gives the cotangents of all operands. An operand that was broadcast then gets the sum over
+# the elements it was used for; XLA reduces a full-size array for that.
+
+
+def _elementwise_transpose(
+    cotangents: Sequence[Any], *operands: Any, functor: Functor, linear: Any, options: Options
+) -> list[Any]:
+    undefined = tuple(i for i, x in enumerate(operands) if ad.is_undefined_primal(x))
+    results = tuple(i for i, ct in enumerate(cotangents) if type(ct) is not ad.Zero)
+    zeroed = tuple(i for i in linear if i not in undefined)
+    known = [x for i, x in enumerate(operands) if i not in undefined and i not in zeroed]
+    transposed = functor.transpose(undefined, zeroed, results)
+    given = [*known, *(cotangents[i] for i in results)]
+    outs = apply(
+        transposed, given, linear=range(len(known), len(given)), options=options
+    )
+    gradients: list[Any] = [None] * len(operands)
+    for i, out in zip(undefined, outs, strict=True):
+        gradients[i] = _sum_to_shape(out, operands[i].aval.shape)
+    return gradients
+
+
+def _sum_to_shape(x: Any, shape: tuple[Any, ...]) -> Any:
+    """Sums over the dimensions that broadcasting added to ``shape`` or repeated."""
+    added = x.ndim - len(shape)
+    repeated = [added + d for d, n in enumerate(shape) if n is not x.shape[added + d] and n != x.shape[added + d]]
+    if not added and not repeated:
+        return x
+    total = jnp.sum(x, axis=(*range(added), *repeated), keepdims=True, dtype=x.dtype)
+    return lax.squeeze(total, range(added))
+
+
+# ---- Registration --------------------------------------------------------------------------------
+
+elementwise_p.def_impl(_elementwise_impl)
+elementwise_p.def_abstract_eval(_elementwise_abstract_eval)
+batching.primitive_batchers[elementwise_p] = _elementwise_batch
+ad.primitive_jvps[elementwise_p] = _elementwise_jvp
+ad.primitive_transposes[elementwise_p] = _elementwise_transpose
+mlir.register_lowering(elementwise_p, partition.per_device(elementwise_p, xla.lower))
+mlir.register_lowering(elementwise_p, partition.per_device(elementwise_p, cuda.lower), platform="cuda")
