@@ -3,6 +3,8 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <cstdlib>
+
 #include "ffi_handlers.h"
 #include "runtime/disk_cache.h"
 #include "runtime/driver.h"
@@ -66,6 +68,12 @@ void set_nvrtc_locator(nb::callable locator) {
   });
 }
 
+// os.environ.get takes 0.9 us where a variable is not set, a sixth of a whole eager call.
+nb::object environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? nb::none() : nb::object(nb::str(value));
+}
+
 }  // namespace
 
 NB_MODULE(_runtime, m) {
@@ -78,6 +86,8 @@ NB_MODULE(_runtime, m) {
   m.def("compute_capabilities", &compute_capabilities, "Of every GPU the driver shows, as 10 * major + minor.");
   m.def("cache_directory", &rt::cache_directory, "Where compiled kernels are kept; empty for nowhere.");
   m.def("counters", &counters, "Compilations, cache hits and loads since the last reset.");
+  m.def("environment", &environment, nb::arg("name"), nb::sig("def environment(name: str) -> str | None"),
+        "An environment variable, or None.");
   m.def("reset_counters", &rt::reset_cache_counters);
   m.def("set_nvrtc_locator", &set_nvrtc_locator, nb::arg("locator"),
         "A function that returns the path of libnvrtc, called at the first compilation.");

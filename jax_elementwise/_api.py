@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, overload
 
@@ -15,6 +14,7 @@ from jax_elementwise import _kernels
 from jax_elementwise._codegen.kernel import Kernel, kernel_for
 from jax_elementwise._codegen.types import DTYPES, dtype_of
 from jax_elementwise._functor import trace
+from jax_elementwise._kernels import environment
 from jax_elementwise._lowering.xla import evaluate
 from jax_elementwise._primitive import Options, apply, elementwise_p
 
@@ -42,14 +42,20 @@ class ElementwiseFunction:
         self._signature = _signature(fun)
         # One compiled front door per lowering: it gives cached dispatch, weakly typed scalar operands
         # and static arguments for a few microseconds, and leaves no trace in the caller's jaxpr.
-        self._front_doors = {lowering: self._front_door(lowering) for lowering in _LOWERINGS}
+        self._front_doors = {lowering: self._make_front_door(lowering) for lowering in _LOWERINGS}
+        self._front_door = self._front_doors[options.lowering]
 
     def __repr__(self) -> str:
         return f"<elementwise function {self._name}>"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Applies the function to every element of the broadcast arguments."""
-        return self._front_doors[self._lowering()](*args, **kwargs)
+        override = environment(_ENVIRONMENT)
+        if not override:
+            return self._front_door(*args, **kwargs)
+        if override not in _LOWERINGS:
+            raise ValueError(f"{_ENVIRONMENT} must be one of {_LOWERINGS}, not {override!r}")
+        return self._front_doors[override](*args, **kwargs)
 
     def cuda_source(self, *args: Any, **kwargs: Any) -> str:
         """The CUDA C++ of the kernel for these arguments.
@@ -82,15 +88,7 @@ class ElementwiseFunction:
 
     # ---- Private ---------------------------------------------------------------------------------
 
-    def _lowering(self) -> str:
-        lowering = os.environ.get(_ENVIRONMENT)
-        if not lowering:
-            return self._options.lowering
-        if lowering not in _LOWERINGS:
-            raise ValueError(f"{_ENVIRONMENT} must be one of {_LOWERINGS}, not {lowering!r}")
-        return lowering
-
-    def _front_door(self, lowering: str) -> Any:
+    def _make_front_door(self, lowering: str) -> Any:
         options = Options(fast_math=self._options.fast_math, lowering=lowering)
 
         @functools.wraps(self._fun)

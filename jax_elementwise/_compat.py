@@ -5,6 +5,7 @@ Each entry says which versions it is for, so that it can go when they do.
 
 from __future__ import annotations
 
+import pathlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -77,8 +78,12 @@ def dce(jaxpr: Any, results: Sequence[bool], *, keep_inputs: bool) -> tuple[Any,
 
 
 def user_location(equation: Any) -> str:
-    """Where the user wrote an equation: ``file.py:12 (function)``."""
+    """Where the user wrote an equation, ``file.py:12:8 (function)``; empty where that is unknown."""
     return str(source_info_util.summarize(equation.source_info))
+
+
+# A user's line is the innermost one outside of JAX and of this package.
+source_info_util.register_exclusion(str(pathlib.Path(__file__).parent))
 
 
 def inline_jits(jaxpr: Any, constants: Sequence[Any], *args: Any) -> list[Any]:

@@ -10,10 +10,12 @@ __all__ = [
     "Unavailable",
     "compile",
     "compute_capabilities",
+    "environment",
     "registrations",
 ]
 
 Unavailable = _runtime.RuntimeFailure
+environment = _runtime.environment
 registrations = _runtime.registrations
 compute_capabilities = _runtime.compute_capabilities
 

@@ -120,10 +120,12 @@ def _expression(equation: Any, operands: list[Value], dtype: DType) -> Value:
 
 
 def _located(error: Unsupported, equation: Any) -> NotImplementedError:
+    location = _compat.user_location(equation)
+    where = f", at {location}" if location else ""
     return NotImplementedError(
-        f"cannot generate a kernel for {error}, at {_compat.user_location(equation)}. Compute it "
-        "outside the elementwise function and pass the result as an argument, or use "
-        "elementwise(..., lowering='xla'), which takes every JAX operation."
+        f"cannot generate a kernel for {error}{where}. Compute it outside the elementwise "
+        "function and pass the result as an argument, or use elementwise(..., lowering='xla'), "
+        "which takes every JAX operation."
     )
 
 

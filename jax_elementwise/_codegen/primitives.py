@@ -110,6 +110,7 @@ _ROWS = (
     Operator("exp2", _float("exp2{f}({0})"), ulp=(2, 1), domain=WIDE),
     Operator("expm1", _float("expm1{f}({0})"), ulp=(1, 1)),
     Operator("log", _float("log{f}({0})"), ulp=(1, 1), domain=POSITIVE),
+    Operator("log2", _float("log2{f}({0})"), ulp=(1, 1), domain=POSITIVE),
     Operator("log1p", _float("log1p{f}({0})"), ulp=(1, 1), domain=UNIT),
     Operator(
         "logistic",
