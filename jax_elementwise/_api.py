@@ -40,8 +40,9 @@ class ElementwiseFunction:
         self._name = name
         self._options = options
         self._signature = _signature(fun)
-        # One compiled front door per lowering: it gives cached dispatch, weakly typed scalar operands
-        # and static arguments for a few microseconds, and leaves no trace in the caller's jaxpr.
+        # One compiled front door per lowering: it gives cached dispatch, weakly typed scalar
+        # operands and static arguments for a few microseconds, and leaves no trace in the caller's
+        # jaxpr.
         self._front_doors = {lowering: self._make_front_door(lowering) for lowering in _LOWERINGS}
         self._front_door = self._front_doors[options.lowering]
 
@@ -110,7 +111,9 @@ class ElementwiseFunction:
         traced = trace(fun, [jax.typeof(x) for x in operands], self._name)
         operands = [*operands, *traced.captured]
         if not operands or (options.lowering == "xla" and traced.functor.has_effects):
-            results = evaluate(traced.functor, operands)  # the primitive has operands, and no effects
+            results = evaluate(
+                traced.functor, operands
+            )  # the primitive has operands, and no effects
         else:
             results = apply(traced.functor, operands, options=options)
         return jax.tree.unflatten(traced.out_tree, results)
@@ -160,41 +163,42 @@ def elementwise(
 ) -> Any:
     """Makes a function of arrays from a function of one element.
 
-    The function is traced with scalars and becomes one kernel, whatever it consists of: each input is
-    read once and each output written once. The result is an ordinary JAX function: ``jit``, ``vmap``,
-    ``jvp`` and ``grad`` (to any order) and ``shard_map`` apply, and its whole backward pass is one
-    kernel too.
+    The function is traced with scalars and becomes one kernel, whatever it consists of: each input
+    is read once and each output written once. The result is an ordinary JAX function: ``jit``,
+    ``vmap``, ``jvp`` and ``grad`` (to any order) and ``shard_map`` apply, and its whole backward
+    pass is one kernel too.
 
     Arguments of the wrapped function are arrays or pytrees of arrays. They broadcast against each
     other as in NumPy, without being written out. Python scalars are operands too, weakly typed as
-    everywhere in JAX: a new value neither traces nor compiles again. Results have the structure that
-    the function returns, and **every** leaf has the joint shape of all arguments, also one that
-    depends on some of them only. The dtypes of results are those the function gives for scalars.
+    everywhere in JAX: a new value neither traces nor compiles again. Results have the structure
+    that the function returns, and **every** leaf has the joint shape of all arguments, also one
+    that depends on some of them only. The dtypes of results are those the function gives for
+    scalars.
 
     Scalars that the function captures from outside are operands and are differentiated, if they are
-    JAX arrays or tracers; Python and NumPy scalars are constants of the trace. Captured arrays of one
-    dimension or more are an error: pass them as arguments.
+    JAX arrays or tracers; Python and NumPy scalars are constants of the trace. Captured arrays of
+    one dimension or more are an error: pass them as arguments.
 
     16-bit floats are computed in float32 and rounded at the results and at conversions that the
     function asks for, not after every operation.
 
     Args:
-      fun: takes scalars, or pytrees of scalars, and returns a scalar or a pytree of scalars, in terms
-        of ``jax.numpy`` and ``jax.lax``. Without it, a decorator is returned.
+      fun: takes scalars, or pytrees of scalars, and returns a scalar or a pytree of scalars, in
+        terms of ``jax.numpy`` and ``jax.lax``. Without it, a decorator is returned.
       static_argnames: arguments, passed by keyword, that are not arrays: each new (hashable) value
         traces anew.
       name: what kernels and profiles show; the function's own name by default.
       fast_math: compile with ``--use_fast_math``: approximate divisions, roots and transcendental
         functions, and subnormals flushed to zero. Only kernels heed it.
       lowering: ``"auto"`` uses a kernel on CUDA and XLA's operations on other platforms, and where
-        kernels cannot be compiled, with a warning. ``"kernel"`` makes the latter an error. ``"xla"``
-        always uses XLA's operations; it takes functions for which no kernel can be generated, and
-        allows ``jax.debug.print``. The environment variable ``JAX_ELEMENTWISE_LOWERING``, read at
-        each call, overrides it for all functions.
+        kernels cannot be compiled, with a warning. ``"kernel"`` makes the latter an error.
+        ``"xla"`` always uses XLA's operations; it takes functions for which no kernel can be
+        generated, and allows ``jax.debug.print``. The environment variable
+        ``JAX_ELEMENTWISE_LOWERING``, read at each call, overrides it for all functions.
 
     Raises:
-      TypeError: at the call, for an argument that is no array or has an unsupported dtype, and for a
-        function that returns anything but scalars.
+      TypeError: at the call, for an argument that is no array or has an unsupported dtype, and for
+        a function that returns anything but scalars.
       ValueError: at the call, for arguments that do not broadcast and for captured arrays; at once
         for options that do not exist.
       NotImplementedError: at the call, for operations that no kernel can be generated for.
@@ -225,8 +229,8 @@ def elementwise(
     if lowering not in _LOWERINGS:
         raise ValueError(f"lowering must be one of {_LOWERINGS}, not {lowering!r}")
     static = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
-    name = name or getattr(fun, "__name__", "elementwise")
-    return ElementwiseFunction(fun, static, name, Options(bool(fast_math), lowering))
+    shown = name or getattr(fun, "__name__", "elementwise")
+    return ElementwiseFunction(fun, static, shown, Options(bool(fast_math), lowering))
 
 
 # ---- Arguments -----------------------------------------------------------------------------------
@@ -250,7 +254,7 @@ class _Arguments:
         leaves, self._tree = jax.tree_util.tree_flatten_with_path(values)
         parameters = tuple(self._bound.arguments)
         self.names = [
-            parameters[first.idx] + jax.tree_util.keystr(rest) for (first, *rest), _ in leaves
+            parameters[path[0].idx] + jax.tree_util.keystr(path[1:]) for path, _ in leaves
         ]
         self.leaves = [leaf for _, leaf in leaves]
 

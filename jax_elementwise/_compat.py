@@ -78,7 +78,7 @@ def dce(jaxpr: Any, results: Sequence[bool], *, keep_inputs: bool) -> tuple[Any,
 
 
 def user_location(equation: Any) -> str:
-    """Where the user wrote an equation, ``file.py:12:8 (function)``; empty where that is unknown."""
+    """Where the user wrote an equation, ``file.py:12:8 (function)``; empty where unknown."""
     return str(source_info_util.summarize(equation.source_info))
 
 

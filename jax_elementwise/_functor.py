@@ -1,7 +1,7 @@
 """What one element computes, and the functions derived from it: tangent and transpose.
 
-The Jacobian of an elementwise map is diagonal, so both are elementwise maps again, and their functors
-are derived from the scalar jaxpr alone, whatever the shapes of the arrays.
+The Jacobian of an elementwise map is diagonal, so both are elementwise maps again, and their
+functors are derived from the scalar jaxpr alone, whatever the shapes of the arrays.
 """
 
 from __future__ import annotations
@@ -256,7 +256,9 @@ def _transpose(
         unknowns = [jax.ShapeDtypeStruct((), avals[i].dtype) for i in undefined]
         return list(jax.linear_transpose(linear, *unknowns)(list(args[len(known) :])))
 
-    closed = _derive(cotangents, [avals[i] for i in known] + [functor.out_avals[i] for i in results])
+    closed = _derive(
+        cotangents, [avals[i] for i in known] + [functor.out_avals[i] for i in results]
+    )
     pruned, _ = _compat.dce(closed, [True] * len(undefined), keep_inputs=True)
     return Functor(f"{functor.name}_transpose", pruned)
 

@@ -33,7 +33,7 @@ def _find_nvrtc() -> str:
 _runtime.set_nvrtc_locator(_find_nvrtc)
 
 
-def compile(kernel: Kernel, arch: int) -> bytes:
+def compile(kernel: Kernel, arch: int) -> bytes:  # noqa: A001
     """Machine code of a kernel, from the cache or from the compiler.
 
     Args:

@@ -16,7 +16,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.core import ShapedArray
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 from jax.sharding import AxisType, NamedSharding, PartitionSpec, get_abstract_mesh
@@ -85,7 +84,9 @@ def _sum_type(avals: tuple[Any, ...], mesh: Any) -> Any:
     del mesh  # tracing depends on it
 
     def total(*operands: Any) -> Any:
-        return functools.reduce(jnp.add, [lax.convert_element_type(x, jnp.float32) for x in operands])
+        return functools.reduce(
+            jnp.add, [lax.convert_element_type(x, jnp.float32) for x in operands]
+        )
 
     with jax.numpy_rank_promotion("allow"):
         return jax.make_jaxpr(total)(*avals).out_avals[0]
@@ -94,8 +95,8 @@ def _sum_type(avals: tuple[Any, ...], mesh: Any) -> Any:
 def _joined(operands: Sequence[Any]) -> list[Any]:
     """The operands, brought to one mesh, set of varying axes and sharding.
 
-    By differentiable operations, whose transposes add the sum over devices or the resharding that the
-    gradient of a replicated operand needs.
+    By differentiable operations, whose transposes add the sum over devices or the resharding that
+    the gradient of a replicated operand needs.
     """
     axes = [_compat.varying_axes(jax.typeof(x)) for x in operands]
     varying = frozenset[str]().union(*axes)
@@ -171,7 +172,7 @@ def _elementwise_batch(
 
 
 def _insert_one(x: Any, after: int) -> Any:
-    """``x`` with a dimension of one element before its last ``after`` dimensions, if it has more."""
+    """``x`` with one more dimension before its last ``after`` ones, if it has more than those."""
     return lax.expand_dims(x, (x.ndim - after,)) if x.ndim > after else x
 
 
@@ -211,8 +212,8 @@ def _is_zero(tangent: Any) -> bool:
 
 # ---- Reverse mode --------------------------------------------------------------------------------
 #
-# One call gives the cotangents of all operands. An operand that was broadcast then gets the sum over
-# the elements it was used for; XLA reduces a full-size array for that.
+# One call gives the cotangents of all operands. An operand that was broadcast then gets the sum
+# over the elements it was used for; XLA reduces a full-size array for that.
 
 
 def _elementwise_transpose(
@@ -224,9 +225,7 @@ def _elementwise_transpose(
     known = [x for i, x in enumerate(operands) if i not in undefined and i not in zeroed]
     transposed = functor.transpose(undefined, zeroed, results)
     given = [*known, *(cotangents[i] for i in results)]
-    outs = apply(
-        transposed, given, linear=range(len(known), len(given)), options=options
-    )
+    outs = apply(transposed, given, linear=range(len(known), len(given)), options=options)
     gradients: list[Any] = [None] * len(operands)
     for i, out in zip(undefined, outs, strict=True):
         gradients[i] = _sum_to_shape(out, operands[i].aval.shape)
@@ -236,7 +235,7 @@ def _elementwise_transpose(
 def _sum_to_shape(x: Any, shape: tuple[Any, ...]) -> Any:
     """Sums over the dimensions that broadcasting added to ``shape`` or repeated."""
     added = x.ndim - len(shape)
-    repeated = [added + d for d, n in enumerate(shape) if n is not x.shape[added + d] and n != x.shape[added + d]]
+    repeated = [added + d for d, n in enumerate(shape) if n != x.shape[added + d]]
     if not added and not repeated:
         return x
     total = jnp.sum(x, axis=(*range(added), *repeated), keepdims=True, dtype=x.dtype)
@@ -251,4 +250,6 @@ batching.primitive_batchers[elementwise_p] = _elementwise_batch
 ad.primitive_jvps[elementwise_p] = _elementwise_jvp
 ad.primitive_transposes[elementwise_p] = _elementwise_transpose
 mlir.register_lowering(elementwise_p, partition.per_device(elementwise_p, xla.lower))
-mlir.register_lowering(elementwise_p, partition.per_device(elementwise_p, cuda.lower), platform="cuda")
+mlir.register_lowering(
+    elementwise_p, partition.per_device(elementwise_p, cuda.lower), platform="cuda"
+)

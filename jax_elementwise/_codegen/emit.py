@@ -9,13 +9,21 @@ from jax_elementwise import _compat
 from jax_elementwise._codegen.parametric import PARAMETRIC, known_dtype
 from jax_elementwise._codegen.primitives import OPERATORS
 from jax_elementwise._codegen.types import DType, literal
-from jax_elementwise._codegen.values import Unsupported, Value
+from jax_elementwise._codegen.values import UnsupportedError, Value
 
 __all__ = ["emit_body"]
 
 # Primitives that only wrap a jaxpr, which is written out in their place.
 _INLINED = frozenset(
-    {"jit", "closed_call", "core_call", "custom_jvp_call", "custom_vjp_call", "remat2", "checkpoint"}
+    {
+        "jit",
+        "closed_call",
+        "core_call",
+        "custom_jvp_call",
+        "custom_vjp_call",
+        "remat2",
+        "checkpoint",
+    }
 )
 
 
@@ -61,7 +69,7 @@ class _Emitter:
         for equation in body.eqns:
             try:
                 results = self._equation(equation, [read(atom) for atom in equation.invars])
-            except Unsupported as error:
+            except UnsupportedError as error:
                 raise _located(error, equation) from None
             env.update(zip(equation.outvars, results, strict=True))
         return [read(atom) for atom in body.outvars]
@@ -109,17 +117,17 @@ def _expression(equation: Any, operands: list[Value], dtype: DType) -> Value:
     if name in PARAMETRIC:
         return PARAMETRIC[name](equation.params, operands, dtype)
     if name not in OPERATORS:
-        raise Unsupported(f"the primitive {name!r}")
+        raise UnsupportedError(f"the primitive {name!r}")
     form = OPERATORS[name].form(operands[0].dtype)
     if form is None:
-        raise Unsupported(f"{name!r} of {operands[0].dtype.name}")
+        raise UnsupportedError(f"{name!r} of {operands[0].dtype.name}")
     suffix = "f" if operands[0].dtype.compute == "float" else ""
     codes = [operand.code for operand in operands]
     exact = not dtype.is_half or (name == "copy" and operands[0].exact)
     return Value(form.format(*codes, f=suffix), dtype, exact)
 
 
-def _located(error: Unsupported, equation: Any) -> NotImplementedError:
+def _located(error: UnsupportedError, equation: Any) -> NotImplementedError:
     location = _compat.user_location(equation)
     where = f", at {location}" if location else ""
     return NotImplementedError(
@@ -138,5 +146,5 @@ def emit_body(jaxpr: Any, operands: Sequence[Value]) -> tuple[list[str], list[Va
     emitter = _Emitter()
     try:
         return emitter.lines, emitter.jaxpr(jaxpr, operands)
-    except Unsupported as error:
+    except UnsupportedError as error:
         raise NotImplementedError(f"cannot generate a kernel: {error}") from None

@@ -1,5 +1,7 @@
-"""How a kernel walks over arrays that broadcast: which dimensions can be treated as one, and what
-each operand is along them."""
+"""How a kernel walks over arrays that broadcast.
+
+Which dimensions can be treated as one, and what each operand is along them.
+"""
 
 from __future__ import annotations
 

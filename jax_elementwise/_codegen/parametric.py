@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from jax_elementwise._codegen.types import DType, dtype_of, literal
-from jax_elementwise._codegen.values import Unsupported, Value, round_if_needed
+from jax_elementwise._codegen.values import UnsupportedError, Value, round_if_needed
 
 __all__ = ["PARAMETRIC"]
 
@@ -46,7 +46,7 @@ def _bitcast_convert_type(params: dict[str, Any], operands: Sequence[Value], to:
     del params
     operand = operands[0]
     if operand.dtype.is_half or to.is_half or operand.dtype.itemsize != to.itemsize:
-        raise Unsupported(f"bitcast_convert_type from {operand.dtype.name} to {to.name}")
+        raise UnsupportedError(f"bitcast_convert_type from {operand.dtype.name} to {to.name}")
     return Value(f"bit_cast<{to.compute}>({operand.code})", to)
 
 
@@ -57,7 +57,7 @@ def _integer_pow(params: dict[str, Any], operands: Sequence[Value], to: DType) -
     if exponent >= 0:
         return Value(power, to)
     if to.kind == "int":
-        raise Unsupported(f"a negative power ({exponent}) of an integer")
+        raise UnsupportedError(f"a negative power ({exponent}) of an integer")
     return Value(f"divide_for_half(1.0f, {power})" if to.is_half else f"1 / {power}", to)
 
 
@@ -110,10 +110,10 @@ for _name in ("broadcast_in_dim", "reshape", "squeeze", "expand_dims", "stop_gra
 
 
 def known_dtype(aval: Any, what: str) -> DType:
-    """The row of a scalar's dtype; raises Unsupported for arrays and unknown dtypes."""
+    """The row of a scalar's dtype; raises UnsupportedError for arrays and unknown dtypes."""
     if aval.shape != ():
-        raise Unsupported(f"{what} is a per-element array of shape {aval.shape}")
+        raise UnsupportedError(f"{what} is a per-element array of shape {aval.shape}")
     dtype = dtype_of(aval.dtype)
     if dtype is None:
-        raise Unsupported(f"{what} has dtype {jnp.dtype(aval.dtype).name}")
+        raise UnsupportedError(f"{what} has dtype {jnp.dtype(aval.dtype).name}")
     return dtype

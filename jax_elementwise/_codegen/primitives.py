@@ -38,8 +38,8 @@ class Operator:
       forms: C++ by dtype, as the module's docstring says.
       arity: number of operands.
       ulp: largest error, in units in the last place of the result, that the tests allow for
-        (float32, float64); 16-bit floats are computed in float32 and get 1. The figures are those of
-        the CUDA C++ programming guide, "Mathematical functions", for a function's whole range.
+        (float32, float64); 16-bit floats are computed in float32 and get 1. The figures are those
+        of the CUDA C++ programming guide, "Mathematical functions", for a function's whole range.
       domain: where test inputs come from.
       function: the name in ``jax.lax``.
       special: whether the special values (zeros of both signs, infinities, NaN, subnormals) are
@@ -79,7 +79,9 @@ def _logic(bitwise: str, logical: str) -> Forms:
 _ROWS = (
     # Arithmetic.
     Operator("add", {"float": "{0} + {1}", "int": "wrap_add({0}, {1})"}, arity=2),
-    Operator("add_any", {"float": "{0} + {1}", "int": "wrap_add({0}, {1})"}, arity=2, function="add"),
+    Operator(
+        "add_any", {"float": "{0} + {1}", "int": "wrap_add({0}, {1})"}, arity=2, function="add"
+    ),
     Operator("sub", {"float": "{0} - {1}", "int": "wrap_sub({0}, {1})"}, arity=2),
     Operator("mul", {"float": "{0} * {1}", "int": "wrap_mul({0}, {1})"}, arity=2),
     Operator(

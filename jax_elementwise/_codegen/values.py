@@ -1,4 +1,4 @@
-"""Values of the generated code: C++ that stands for a scalar, with the dtype it was declared with."""
+"""Values of the generated code: C++ that stands for a scalar, with its declared dtype."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import dataclasses
 
 from jax_elementwise._codegen.types import DType
 
-__all__ = ["Unsupported", "Value", "round_if_needed"]
+__all__ = ["UnsupportedError", "Value", "round_if_needed"]
 
 
-class Unsupported(Exception):
+class UnsupportedError(Exception):
     """What no C++ can be written for; the message completes "cannot generate a kernel for ..."."""
 
 

@@ -1,1 +1,1 @@
-"""From one call of the primitive to StableHLO: a custom call on CUDA, XLA's operations elsewhere."""
+"""From a call of the primitive to StableHLO: a custom call on CUDA, XLA's operations elsewhere."""

@@ -25,8 +25,8 @@ def operand_spec(shape: tuple[Any, ...], result: Any) -> PartitionSpec:
 def per_device(primitive: Primitive, rule: Callable[..., Any]) -> Callable[..., Any]:
     """A lowering rule that calls ``rule`` on what is local to a device.
 
-    Along explicit axes the types say how arrays are sharded, so the call is wrapped in ``shard_map``:
-    no collectives, and nothing of the call survives in the program that could not be serialised.
+    Along explicit axes the types say how arrays are sharded, so the call is wrapped in
+    ``shard_map``: no collectives, and nothing stays in the program that could not be serialised.
     """
 
     def lower(ctx: Any, *operands: Any, **params: Any) -> Any:

@@ -1,5 +1,7 @@
-"""The functor's jaxpr as ordinary XLA operations: every platform without a kernel, the reference in
-tests, and the way to debug."""
+"""The functor's jaxpr as ordinary XLA operations.
+
+For every platform without a kernel, as the reference in tests, and as the way to debug.
+"""
 
 from __future__ import annotations
 
@@ -26,9 +28,7 @@ def evaluate(functor: Functor, operands: Sequence[Any]) -> list[Any]:
     rank = max((x.ndim for x in operands), default=0)
     # Per operand, which dimensions of the result it has; those of one element are squeezed away.
     has = [(False,) * (rank - x.ndim) + tuple(n != 1 for n in x.shape) for x in operands]
-    squeezed = [
-        lax.squeeze(x, [d for d, n in enumerate(x.shape) if n == 1]) for x in operands
-    ]
+    squeezed = [lax.squeeze(x, [d for d, n in enumerate(x.shape) if n == 1]) for x in operands]
     fun: Callable[..., list[Any]] = functor
     missing = []
     for d in reversed(range(rank)):
