@@ -16,8 +16,8 @@ namespace {
 
 using IntegerList = ffi::Span<const std::int64_t>;
 
-// The layout of the attributes, which travel with exported and cached programs. A program of another
-// format is refused when it is loaded, before anything of it runs.
+// The layout of the attributes, which travel with exported and cached programs. A program of
+// another format is refused when it is loaded, before anything of it runs.
 constexpr std::int64_t kFormat = 1;
 
 // Every stage decodes every attribute: the FFI refuses a handler that asks for some of them only.
@@ -83,9 +83,9 @@ std::vector<std::string> split_options(std::string_view options) {
 
 ffi::Error instantiate(const Attributes& attributes) {
   if (attributes.format == kFormat) return ffi::Error::Success();
-  return ffi::Error::InvalidArgument("jax_elementwise: the program was made for format " +
-                                     std::to_string(attributes.format) + " of this custom call; the installed package reads format " +
-                                     std::to_string(kFormat));
+  return ffi::Error::InvalidArgument(
+      "jax_elementwise: the program was made for format " + std::to_string(attributes.format) +
+      " of this custom call; the installed package reads format " + std::to_string(kFormat));
 }
 
 // XLA calls this before every execution: after the first time it is a look-up.
@@ -102,31 +102,37 @@ ffi::Error initialize(std::int32_t device, const Attributes& attributes) {
 
 void append_array(runtime::Call& call, const ffi::AnyBuffer& buffer, std::uint64_t span) {
   if (call.count == runtime::kMaxArrays) {
-    throw runtime::Error(runtime::Fault::kInvalidArgument,
-                         "more than " + std::to_string(runtime::kMaxArrays) + " operands and results");
+    throw runtime::Error(
+        runtime::Fault::kInvalidArgument,
+        "more than " + std::to_string(runtime::kMaxArrays) + " operands and results");
   }
   const auto elements = static_cast<std::int64_t>(buffer.element_count());
-  const auto itemsize = static_cast<std::int64_t>(elements == 0 ? 1 : buffer.size_bytes() / buffer.element_count());
+  const auto itemsize =
+      static_cast<std::int64_t>(elements == 0 ? 1 : buffer.size_bytes() / buffer.element_count());
   call.arrays[call.count++] = runtime::Array{buffer.untyped_data(), elements, itemsize, span};
 }
 
 // Merges the dimensions of the results: groups[d] of them become dimension d.
-void merge_dimensions(runtime::Call& call, const ffi::AnyBuffer::Dimensions& dimensions, const IntegerList& groups) {
+void merge_dimensions(runtime::Call& call, const ffi::AnyBuffer::Dimensions& dimensions,
+                      const IntegerList& groups) {
   size_t axis = 0;
   for (const std::int64_t group : groups) {
     std::int64_t extent = 1;
-    for (std::int64_t i = 0; i < group && axis < dimensions.size(); ++i) extent *= dimensions[axis++];
+    for (std::int64_t i = 0; i < group && axis < dimensions.size(); ++i)
+      extent *= dimensions[axis++];
     if (call.rank == runtime::kMaxDimensions) {
       throw runtime::Error(runtime::Fault::kInvalidArgument, "too many dimensions");
     }
     call.extents[call.rank++] = extent;
   }
   if (axis != dimensions.size()) {
-    throw runtime::Error(runtime::Fault::kInternal, "the dimension groups do not cover the results");
+    throw runtime::Error(runtime::Fault::kInternal,
+                         "the dimension groups do not cover the results");
   }
 }
 
-runtime::Call make_call(ffi::RemainingArgs inputs, ffi::RemainingRets outputs, const Attributes& attributes) {
+runtime::Call make_call(ffi::RemainingArgs inputs, ffi::RemainingRets outputs,
+                        const Attributes& attributes) {
   runtime::Call call;
   call.pack = static_cast<int>(attributes.pack);
   call.index_bits = static_cast<int>(attributes.index_bits);
@@ -136,7 +142,8 @@ runtime::Call make_call(ffi::RemainingArgs inputs, ffi::RemainingRets outputs, c
     append_array(call, *outputs.get<ffi::AnyBuffer>(i).value(), runtime::full_span(call));
   }
   for (size_t i = 0; i < inputs.size(); ++i) {
-    append_array(call, inputs.get<ffi::AnyBuffer>(i).value(), static_cast<std::uint64_t>(attributes.spans[i]));
+    append_array(call, inputs.get<ffi::AnyBuffer>(i).value(),
+                 static_cast<std::uint64_t>(attributes.spans[i]));
   }
   return call;
 }
@@ -146,7 +153,8 @@ ffi::Error execute(runtime::CUstream stream, std::int32_t device, ffi::Remaining
   return guarded([&] {
     const runtime::LoadedKernel* kernel = runtime::find_kernel(attributes.digest, device);
     if (kernel == nullptr) {
-      throw runtime::Error(runtime::Fault::kInternal, "the kernel was not loaded before its execution");
+      throw runtime::Error(runtime::Fault::kInternal,
+                           "the kernel was not loaded before its execution");
     }
     if (inputs.size() != attributes.spans.size()) {
       throw runtime::Error(runtime::Fault::kInvalidArgument,
@@ -158,14 +166,17 @@ ffi::Error execute(runtime::CUstream stream, std::int32_t device, ffi::Remaining
   });
 }
 
-constexpr auto InstantiateImpl = [](auto... attributes) { return instantiate(Attributes{attributes...}); };
+constexpr auto InstantiateImpl = [](auto... attributes) {
+  return instantiate(Attributes{attributes...});
+};
 
 constexpr auto InitializeImpl = [](std::int32_t device, auto... attributes) {
   return initialize(device, Attributes{attributes...});
 };
 
-constexpr auto ExecuteImpl = [](runtime::CUstream stream, std::int32_t device, ffi::RemainingArgs inputs,
-                                ffi::RemainingRets outputs, auto... attributes) {
+constexpr auto ExecuteImpl = [](runtime::CUstream stream, std::int32_t device,
+                                ffi::RemainingArgs inputs, ffi::RemainingRets outputs,
+                                auto... attributes) {
   return execute(stream, device, inputs, outputs, Attributes{attributes...});
 };
 
@@ -175,14 +186,16 @@ constexpr auto ExecuteImpl = [](runtime::CUstream stream, std::int32_t device, f
 XLA_FFI_DEFINE_HANDLER_SYMBOL(JewInstantiate, jax_elementwise::InstantiateImpl,
                               jax_elementwise::with_attributes(ffi::Ffi::BindInstantiate()));
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(JewInitialize, jax_elementwise::InitializeImpl,
-                              jax_elementwise::with_attributes(ffi::Ffi::BindInitialize().Ctx<ffi::DeviceOrdinal>()));
+XLA_FFI_DEFINE_HANDLER_SYMBOL(
+    JewInitialize, jax_elementwise::InitializeImpl,
+    jax_elementwise::with_attributes(ffi::Ffi::BindInitialize().Ctx<ffi::DeviceOrdinal>()));
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(JewExecute, jax_elementwise::ExecuteImpl,
-                              jax_elementwise::with_attributes(
-                                  ffi::Ffi::Bind()
-                                      .Ctx<ffi::PlatformStream<jax_elementwise::runtime::CUstream>>()
-                                      .Ctx<ffi::DeviceOrdinal>()
-                                      .RemainingArgs()
-                                      .RemainingRets()),
-                              {ffi::Traits::kCmdBufferCompatible});
+XLA_FFI_DEFINE_HANDLER_SYMBOL(
+    JewExecute, jax_elementwise::ExecuteImpl,
+    jax_elementwise::with_attributes(
+        ffi::Ffi::Bind()
+            .Ctx<ffi::PlatformStream<jax_elementwise::runtime::CUstream>>()
+            .Ctx<ffi::DeviceOrdinal>()
+            .RemainingArgs()
+            .RemainingRets()),
+    {ffi::Traits::kCmdBufferCompatible});

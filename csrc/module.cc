@@ -41,7 +41,8 @@ nb::bytes compile(const std::string& source, const std::string& name, int arch,
 
 std::vector<int> compute_capabilities() {
   std::vector<int> result;
-  for (int device = 0; device < rt::device_count(); ++device) result.push_back(rt::compute_capability(device));
+  for (int device = 0; device < rt::device_count(); ++device)
+    result.push_back(rt::compute_capability(device));
   return result;
 }
 
@@ -82,14 +83,17 @@ NB_MODULE(_runtime, m) {
   nb::exception<rt::CompileError>(m, "CompilationFailure", PyExc_RuntimeError);
   m.def("registrations", &registrations, nb::sig("def registrations() -> dict[str, object]"),
         "The FFI handlers by stage, for jax.ffi.register_ffi_target.");
-  m.def("compile", &compile, nb::arg("source"), nb::arg("name"), nb::arg("arch"), nb::arg("options"),
-        "Machine code of a kernel for compute capability arch / 10, from the cache or the compiler.");
-  m.def("compute_capabilities", &compute_capabilities, "Of every GPU the driver shows, as 10 * major + minor.");
-  m.def("cache_directory", &rt::cache_directory, "Where compiled kernels are kept; empty for nowhere.");
+  m.def(
+      "compile", &compile, nb::arg("source"), nb::arg("name"), nb::arg("arch"), nb::arg("options"),
+      "Machine code of a kernel for compute capability arch / 10, from the cache or the compiler.");
+  m.def("compute_capabilities", &compute_capabilities,
+        "Of every GPU the driver shows, as 10 * major + minor.");
+  m.def("cache_directory", &rt::cache_directory,
+        "Where compiled kernels are kept; empty for nowhere.");
   m.def("counters", &counters, nb::sig("def counters() -> dict[str, int]"),
         "Compilations, cache hits and loads since the last reset.");
-  m.def("environment", &environment, nb::arg("name"), nb::sig("def environment(name: str) -> str | None"),
-        "An environment variable, or None.");
+  m.def("environment", &environment, nb::arg("name"),
+        nb::sig("def environment(name: str) -> str | None"), "An environment variable, or None.");
   m.def("reset_counters", &rt::reset_cache_counters);
   m.def("set_nvrtc_locator", &set_nvrtc_locator, nb::arg("locator"),
         nb::sig("def set_nvrtc_locator(locator: collections.abc.Callable[[], str]) -> None"),

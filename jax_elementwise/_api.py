@@ -111,9 +111,8 @@ class ElementwiseFunction:
         traced = trace(fun, [jax.typeof(x) for x in operands], self._name)
         operands = [*operands, *traced.captured]
         if not operands or (options.lowering == "xla" and traced.functor.has_effects):
-            results = evaluate(
-                traced.functor, operands
-            )  # the primitive has operands, and no effects
+            # The primitive has at least one operand, and no effects.
+            results = evaluate(traced.functor, operands)
         else:
             results = apply(traced.functor, operands, options=options)
         return jax.tree.unflatten(traced.out_tree, results)
@@ -229,7 +228,7 @@ def elementwise(
     if lowering not in _LOWERINGS:
         raise ValueError(f"lowering must be one of {_LOWERINGS}, not {lowering!r}")
     static = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
-    shown = name or getattr(fun, "__name__", "elementwise")
+    shown: str = name or getattr(fun, "__name__", "elementwise")
     return ElementwiseFunction(fun, static, shown, Options(bool(fast_math), lowering))
 
 
@@ -246,10 +245,11 @@ class _Arguments:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> None:
-        static = {key: kwargs[key] for key in kwargs if key in static_argnames}
-        dynamic = {key: kwargs[key] for key in kwargs if key not in static_argnames}
-        self._static = static
-        self._bound = signature.bind_partial(*args, **dynamic)
+        self._static = {key: kwargs.pop(key) for key in static_argnames if key in kwargs}
+        self._bound = signature.bind_partial(*args, **kwargs)
+        for key in static_argnames:  # given by position
+            if key in self._bound.arguments:
+                self._static[key] = self._bound.arguments.pop(key)
         values = tuple(self._bound.arguments.values())
         leaves, self._tree = jax.tree_util.tree_flatten_with_path(values)
         parameters = tuple(self._bound.arguments)

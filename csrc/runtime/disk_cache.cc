@@ -25,7 +25,8 @@ std::string environment(const char* name) {
 
 fs::path entry_path(std::string_view key) {
   char name[40];
-  std::snprintf(name, sizeof(name), "%016llx%016llx.kernel", static_cast<unsigned long long>(fnv1a(key)),
+  std::snprintf(name, sizeof(name), "%016llx%016llx.kernel",
+                static_cast<unsigned long long>(fnv1a(key)),
                 static_cast<unsigned long long>(fnv1a(key, 0x9e3779b97f4a7c15u)));
   return fs::path(cache_directory()) / name;
 }
@@ -58,9 +59,12 @@ bool create_directory(const fs::path& directory) {
 }  // namespace
 
 std::string cache_directory() {
-  if (std::getenv("JAX_ELEMENTWISE_CACHE_DIR") != nullptr) return environment("JAX_ELEMENTWISE_CACHE_DIR");
-  if (const std::string xdg = environment("XDG_CACHE_HOME"); !xdg.empty()) return xdg + "/jax_elementwise";
-  if (const std::string home = environment("HOME"); !home.empty()) return home + "/.cache/jax_elementwise";
+  if (std::getenv("JAX_ELEMENTWISE_CACHE_DIR") != nullptr)
+    return environment("JAX_ELEMENTWISE_CACHE_DIR");
+  if (const std::string xdg = environment("XDG_CACHE_HOME"); !xdg.empty())
+    return xdg + "/jax_elementwise";
+  if (const std::string home = environment("HOME"); !home.empty())
+    return home + "/.cache/jax_elementwise";
   return {};
 }
 

@@ -1,8 +1,8 @@
 // Compiled kernels on disk, shared by processes.
 //
 // An entry is written to a temporary file and renamed, so readers see all of it or none of it. It
-// holds its whole key and a checksum of its payload, so a damaged or foreign file is no entry. Every
-// failure, from a missing home to a full disk, means "not cached" and nothing more.
+// holds its whole key and a checksum of its payload, so a damaged or foreign file is no entry.
+// Every failure, from a missing home to a full disk, means "not cached" and nothing more.
 #pragma once
 
 #include <optional>

@@ -26,7 +26,8 @@ Driver load_driver() {
 #undef JEW_RESOLVE
   const CUresult result = d.cuInit(0);
   if (result != 0) {
-    throw Error(Fault::kUnavailable, "cuInit failed with code " + std::to_string(result) + ": no usable CUDA device");
+    throw Error(Fault::kUnavailable,
+                "cuInit failed with code " + std::to_string(result) + ": no usable CUDA device");
   }
   return d;
 }
@@ -42,8 +43,8 @@ void check(CUresult result, const char* call) {
   if (result == 0) return;
   const char* reason = nullptr;
   driver().cuGetErrorString(result, &reason);
-  throw Error(Fault::kInternal, std::string(call) + " failed with code " + std::to_string(result) + ": " +
-                                    (reason ? reason : "unknown reason"));
+  throw Error(Fault::kInternal, std::string(call) + " failed with code " + std::to_string(result) +
+                                    ": " + (reason ? reason : "unknown reason"));
 }
 
 int Driver::attribute(DeviceAttribute attribute, CUdevice device) const {
@@ -63,7 +64,8 @@ int device_count() {
 }
 
 int compute_capability(CUdevice device) {
-  return 10 * driver().attribute(kComputeCapabilityMajor, device) + driver().attribute(kComputeCapabilityMinor, device);
+  return 10 * driver().attribute(kComputeCapabilityMajor, device) +
+         driver().attribute(kComputeCapabilityMinor, device);
 }
 
 ScopedContext::ScopedContext(int ordinal) {

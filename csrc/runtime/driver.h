@@ -37,9 +37,9 @@ struct Driver {
   CUresult (*cuLibraryUnload)(CUlibrary);
   CUresult (*cuLibraryGetKernel)(CUkernel*, CUlibrary, const char* name);
   CUresult (*cuKernelGetFunction)(CUfunction*, CUkernel);
-  CUresult (*cuLaunchKernel)(CUfunction, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
-                             unsigned block_y, unsigned block_z, unsigned shared_bytes, CUstream, void** params,
-                             void** extra);
+  CUresult (*cuLaunchKernel)(CUfunction, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+                             unsigned block_x, unsigned block_y, unsigned block_z,
+                             unsigned shared_bytes, CUstream, void** params, void** extra);
 
   int attribute(DeviceAttribute attribute, CUdevice device) const;
 };
@@ -50,8 +50,9 @@ const Driver& driver();
 // Throws Error{kInternal} naming the call and the driver's reason unless the result is success.
 void check(CUresult result, const char* call);
 
-#define JEW_CUDA(function, ...) \
-  ::jax_elementwise::runtime::check(::jax_elementwise::runtime::driver().function(__VA_ARGS__), #function)
+#define JEW_CUDA(function, ...)                                                                 \
+  ::jax_elementwise::runtime::check(::jax_elementwise::runtime::driver().function(__VA_ARGS__), \
+                                    #function)
 
 // GPUs that the driver shows; 0 where there is no driver.
 int device_count();

@@ -11,10 +11,12 @@ namespace jax_elementwise::runtime {
 
 class DynamicLibrary {
  public:
-  explicit DynamicLibrary(const std::string& path) : path_(path), handle_(dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL)) {
+  explicit DynamicLibrary(const std::string& path)
+      : path_(path), handle_(dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL)) {
     if (handle_ == nullptr) {
       const char* reason = dlerror();
-      throw Error(Fault::kUnavailable, "cannot load " + path + ": " + (reason ? reason : "unknown reason"));
+      throw Error(Fault::kUnavailable,
+                  "cannot load " + path + ": " + (reason ? reason : "unknown reason"));
     }
   }
 

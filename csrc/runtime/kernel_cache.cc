@@ -23,8 +23,9 @@ struct AtomicCounters {
 
 // Everything that decides the machine code, so that no entry is ever taken for another.
 std::string cache_key(const CompileRequest& request) {
-  std::string key = "package " JEW_PACKAGE_VERSION "\nheaders " + std::to_string(headers_hash()) + "\nnvrtc " +
-                    std::to_string(nvrtc_version()) + "\narch " + std::to_string(request.arch) + "\noptions";
+  std::string key = "package " JEW_PACKAGE_VERSION "\nheaders " + std::to_string(headers_hash()) +
+                    "\nnvrtc " + std::to_string(nvrtc_version()) + "\narch " +
+                    std::to_string(request.arch) + "\noptions";
   for (const std::string& option : request.options) key += " " + option;
   return key + "\nname " + request.name + "\n" + request.source;
 }
@@ -73,14 +74,16 @@ KernelSlots& make_slots(std::string_view digest) {
 
 void check_ordinal(int ordinal) {
   if (ordinal < 0 || ordinal >= kMaxDevices) {
-    throw Error(Fault::kUnavailable, "device ordinal " + std::to_string(ordinal) + " is not below " +
-                                         std::to_string(kMaxDevices));
+    throw Error(Fault::kUnavailable, "device ordinal " + std::to_string(ordinal) +
+                                         " is not below " + std::to_string(kMaxDevices));
   }
 }
 
-LoadedKernel load_on_current_device(const CompiledImage& image, const std::string& name, CUdevice device) {
+LoadedKernel load_on_current_device(const CompiledImage& image, const std::string& name,
+                                    CUdevice device) {
   CUlibrary library = nullptr;
-  JEW_CUDA(cuLibraryLoadData, &library, image.bytes.c_str(), nullptr, nullptr, 0, nullptr, nullptr, 0);
+  JEW_CUDA(cuLibraryLoadData, &library, image.bytes.c_str(), nullptr, nullptr, 0, nullptr, nullptr,
+           0);
   CUkernel kernel = nullptr;
   JEW_CUDA(cuLibraryGetKernel, &kernel, library, name.c_str());
   // Asking for the function loads the code now: a lazy load inside a graph capture would break it.
@@ -137,7 +140,8 @@ const LoadedKernel* find_kernel(std::string_view digest, int ordinal) {
   return slots == nullptr ? nullptr : slots->devices[ordinal].load(std::memory_order_acquire);
 }
 
-const LoadedKernel& load_kernel(std::string_view digest, int ordinal, const CompileRequest& request) {
+const LoadedKernel& load_kernel(std::string_view digest, int ordinal,
+                                const CompileRequest& request) {
   if (const LoadedKernel* kernel = find_kernel(digest, ordinal)) return *kernel;
   KernelSlots& slots = make_slots(digest);
   const std::lock_guard<std::mutex> lock(slots.loading);
@@ -148,7 +152,8 @@ const LoadedKernel& load_kernel(std::string_view digest, int ordinal, const Comp
   request_here.arch = compute_capability(context.device());
   const SharedImage image = get_image(request_here);
   // Never freed: executables keep the digest, not the kernel, and may outlive any count of users.
-  const auto* kernel = new LoadedKernel(load_on_current_device(*image, request.name, context.device()));
+  const auto* kernel =
+      new LoadedKernel(load_on_current_device(*image, request.name, context.device()));
   slot.store(kernel, std::memory_order_release);
   return *kernel;
 }

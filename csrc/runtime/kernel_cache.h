@@ -30,11 +30,13 @@ void reset_cache_counters();
 // failure is not remembered.
 std::shared_ptr<const CompiledImage> get_image(const CompileRequest& request);
 
-// The kernel that load_kernel put there for this digest and device, or null. Takes no exclusive lock.
+// The kernel that load_kernel put there for this digest and device, or null. Takes no exclusive
+// lock.
 const LoadedKernel* find_kernel(std::string_view digest, int device_ordinal);
 
 // Compiles (or finds) the kernel, loads it on the device and remembers it under the digest, which
 // must be one of the request without its architecture. A second call is a look-up.
-const LoadedKernel& load_kernel(std::string_view digest, int device_ordinal, const CompileRequest& request);
+const LoadedKernel& load_kernel(std::string_view digest, int device_ordinal,
+                                const CompileRequest& request);
 
 }  // namespace jax_elementwise::runtime

@@ -17,7 +17,9 @@ constexpr std::int64_t kBlockSize = 256;  // kBlockSize of kernel.h
 constexpr std::int64_t kMaxWaves = 1024;
 constexpr std::int64_t kMaxSize32 = std::int64_t{1} << 30;  // keeps index + stride below 2^31
 
-[[noreturn]] void invalid(const std::string& message) { throw Error(Fault::kInvalidArgument, message); }
+[[noreturn]] void invalid(const std::string& message) {
+  throw Error(Fault::kInvalidArgument, message);
+}
 
 std::int64_t spanned_elements(const Call& call, std::uint64_t span) {
   std::int64_t elements = 1;
@@ -28,25 +30,31 @@ std::int64_t spanned_elements(const Call& call, std::uint64_t span) {
 }
 
 bool is_contiguous(const Call& call, const Array& array) { return array.span == full_span(call); }
-bool is_broadcast(const Call& call, const Array& array) { return array.span != 0 && !is_contiguous(call, array); }
+bool is_broadcast(const Call& call, const Array& array) {
+  return array.span != 0 && !is_contiguous(call, array);
+}
 
 void check_arrays(const Call& call) {
   for (int k = 0; k < call.count; ++k) {
     const Array& array = call.arrays[k];
     if (array.elements != spanned_elements(call, array.span)) {
-      invalid("array " + std::to_string(k) + " has " + std::to_string(array.elements) + " elements where the kernel reads " +
+      invalid("array " + std::to_string(k) + " has " + std::to_string(array.elements) +
+              " elements where the kernel reads " +
               std::to_string(spanned_elements(call, array.span)));
     }
-    if (reinterpret_cast<std::uintptr_t>(array.data) % static_cast<std::uintptr_t>(array.itemsize) != 0) {
-      invalid("array " + std::to_string(k) + " is not aligned to its elements of " + std::to_string(array.itemsize) +
-              " bytes");
+    if (reinterpret_cast<std::uintptr_t>(array.data) %
+            static_cast<std::uintptr_t>(array.itemsize) !=
+        0) {
+      invalid("array " + std::to_string(k) + " is not aligned to its elements of " +
+              std::to_string(array.itemsize) + " bytes");
     }
   }
 }
 
 // Whether packs that begin `head` elements into the array are aligned to their size.
 bool is_aligned(const Array& array, std::int64_t head, std::int64_t pack) {
-  const auto address = reinterpret_cast<std::uintptr_t>(array.data) + static_cast<std::uintptr_t>(head * array.itemsize);
+  const auto address = reinterpret_cast<std::uintptr_t>(array.data) +
+                       static_cast<std::uintptr_t>(head * array.itemsize);
   return address % static_cast<std::uintptr_t>(pack * array.itemsize) == 0;
 }
 
@@ -107,11 +115,13 @@ Geometry plan(const Call& call) {
   if (call.index_bits == 32 && size > kMaxSize32) {
     invalid("a kernel with 32-bit indices was given " + std::to_string(size) + " elements");
   }
-  const int broadcasts = static_cast<int>(std::count_if(call.arrays.begin(), call.arrays.begin() + call.count,
-                                                        [&](const Array& a) { return is_broadcast(call, a); }));
-  if (3 + (broadcasts == 0 ? 0 : 3 * (call.rank - 1) + broadcasts * call.rank) > kMaxGeometryWords) {
-    invalid("too many broadcast operands: " + std::to_string(broadcasts) + " over " + std::to_string(call.rank) +
-            " dimensions");
+  const int broadcasts =
+      static_cast<int>(std::count_if(call.arrays.begin(), call.arrays.begin() + call.count,
+                                     [&](const Array& a) { return is_broadcast(call, a); }));
+  if (3 + (broadcasts == 0 ? 0 : 3 * (call.rank - 1) + broadcasts * call.rank) >
+      kMaxGeometryWords) {
+    invalid("too many broadcast operands: " + std::to_string(broadcasts) + " over " +
+            std::to_string(call.rank) + " dimensions");
   }
   const Alignment alignment = best_alignment(call);
   const std::int64_t shift = (call.pack - alignment.head) % call.pack;
@@ -132,8 +142,9 @@ Geometry plan(const Call& call) {
 }
 
 std::int64_t max_blocks(int multiprocessors, int threads_per_multiprocessor) {
-  return std::min<std::int64_t>(std::int64_t{multiprocessors} * (threads_per_multiprocessor / kBlockSize) * kMaxWaves,
-                                (std::int64_t{1} << 31) - 1);
+  return std::min<std::int64_t>(
+      std::int64_t{multiprocessors} * (threads_per_multiprocessor / kBlockSize) * kMaxWaves,
+      (std::int64_t{1} << 31) - 1);
 }
 
 void launch(const LoadedKernel& kernel, CUstream stream, const Call& call) {
@@ -145,9 +156,10 @@ void launch(const LoadedKernel& kernel, CUstream stream, const Call& call) {
     pointers[k] = call.arrays[k].data;
     parameters[k + 1] = &pointers[k];
   }
-  const std::int64_t blocks = std::clamp<std::int64_t>((geometry.packs + kBlockSize - 1) / kBlockSize, 1, kernel.max_blocks);
-  JEW_CUDA(cuLaunchKernel, kernel.function, static_cast<unsigned>(blocks), 1, 1, kBlockSize, 1, 1, 0, stream,
-           parameters.data(), nullptr);
+  const std::int64_t blocks = std::clamp<std::int64_t>(
+      (geometry.packs + kBlockSize - 1) / kBlockSize, 1, kernel.max_blocks);
+  JEW_CUDA(cuLaunchKernel, kernel.function, static_cast<unsigned>(blocks), 1, 1, kBlockSize, 1, 1,
+           0, stream, parameters.data(), nullptr);
 }
 
 }  // namespace jax_elementwise::runtime

@@ -8,8 +8,8 @@
 
 namespace jax_elementwise::runtime {
 
-constexpr int kMaxArrays = 128;       // operands and results of one kernel
-constexpr int kMaxDimensions = 64;    // of its iteration space
+constexpr int kMaxArrays = 128;         // operands and results of one kernel
+constexpr int kMaxDimensions = 64;      // of its iteration space
 constexpr int kMaxGeometryWords = 448;  // with kMaxArrays pointers, within the 4 KiB of parameters
 
 // An array of the call. `span`: bit d is set where it has dimension d of the iteration space. All
@@ -29,7 +29,7 @@ struct Call {
   int count = 0;  // of arrays
   std::array<std::int64_t, kMaxDimensions> extents;
   int rank = 0;
-  int pack = 1;        // elements per pack, as the kernel was compiled
+  int pack = 1;         // elements per pack, as the kernel was compiled
   int index_bits = 64;  // 32 or 64, as the kernel was compiled
 };
 

@@ -21,8 +21,8 @@ struct Nvrtc {
   const char* (*nvrtcGetErrorString)(NvrtcResult);
   NvrtcResult (*nvrtcGetNumSupportedArchs)(int*);
   NvrtcResult (*nvrtcGetSupportedArchs)(int*);
-  NvrtcResult (*nvrtcCreateProgram)(NvrtcProgram*, const char*, const char*, int, const char* const*,
-                                    const char* const*);
+  NvrtcResult (*nvrtcCreateProgram)(NvrtcProgram*, const char*, const char*, int,
+                                    const char* const*, const char* const*);
   NvrtcResult (*nvrtcDestroyProgram)(NvrtcProgram*);
   NvrtcResult (*nvrtcCompileProgram)(NvrtcProgram, int, const char* const*);
   NvrtcResult (*nvrtcGetProgramLogSize)(NvrtcProgram, size_t*);
@@ -93,9 +93,10 @@ class Program {
       texts.push_back(header.text);
       names.push_back(header.name);
     }
-    n_.check(n_.nvrtcCreateProgram(&program_, request.source.c_str(), (request.name + ".cu").c_str(),
-                                   static_cast<int>(texts.size()), texts.data(), names.data()),
-             "nvrtcCreateProgram");
+    n_.check(
+        n_.nvrtcCreateProgram(&program_, request.source.c_str(), (request.name + ".cu").c_str(),
+                              static_cast<int>(texts.size()), texts.data(), names.data()),
+        "nvrtcCreateProgram");
   }
   ~Program() { n_.nvrtcDestroyProgram(&program_); }
   Program(const Program&) = delete;
@@ -104,7 +105,8 @@ class Program {
   void compile(const std::vector<std::string>& options) const {
     std::vector<const char*> argv;
     for (const std::string& option : options) argv.push_back(option.c_str());
-    const NvrtcResult result = n_.nvrtcCompileProgram(program_, static_cast<int>(argv.size()), argv.data());
+    const NvrtcResult result =
+        n_.nvrtcCompileProgram(program_, static_cast<int>(argv.size()), argv.data());
     if (result == kCompilationError) {
       std::string log = read(n_.nvrtcGetProgramLogSize, n_.nvrtcGetProgramLog);
       log.resize(std::min(log.size(), log.find('\0')));
@@ -113,7 +115,8 @@ class Program {
     n_.check(result, "nvrtcCompileProgram");
   }
 
-  std::string read(NvrtcResult (*size_of)(NvrtcProgram, size_t*), NvrtcResult (*copy)(NvrtcProgram, char*)) const {
+  std::string read(NvrtcResult (*size_of)(NvrtcProgram, size_t*),
+                   NvrtcResult (*copy)(NvrtcProgram, char*)) const {
     size_t size = 0;
     n_.check(size_of(program_, &size), "nvrtcGet...Size");
     std::string bytes(size, '\0');
@@ -146,8 +149,9 @@ CompiledImage nvrtc_compile(const CompileRequest& request) {
   if (!known && request.arch < newest) {
     std::string supported;
     for (const int arch : n.archs) supported += " " + std::to_string(arch);
-    throw Error(Fault::kUnavailable, "NVRTC " + std::to_string(nvrtc_version() / 1000) + " cannot compile for sm_" +
-                                         std::to_string(request.arch) + "; it supports" + supported);
+    throw Error(Fault::kUnavailable, "NVRTC " + std::to_string(nvrtc_version() / 1000) +
+                                         " cannot compile for sm_" + std::to_string(request.arch) +
+                                         "; it supports" + supported);
   }
   // A GPU newer than the compiler runs the PTX of the newest architecture that the compiler knows.
   std::vector<std::string> options = {

@@ -139,7 +139,7 @@ _ROWS = (
     Operator("atanh", _float("atanh{f}({0})"), ulp=(3, 2), domain=UNIT),
     # The error function's family.
     Operator("erf", _float("erf{f}({0})"), ulp=(2, 2)),
-    Operator("erfc", _float("erfc{f}({0})"), ulp=(4, 5)),
+    Operator("erfc", {"half": "erfc_for_half({0})", "float": "erfc{f}({0})"}, ulp=(4, 5)),
     Operator("erf_inv", _float("erfinv{f}({0})"), ulp=(2, 5), domain=UNIT),
     # Rounding and classification.
     Operator("floor", _float("floor{f}({0})")),

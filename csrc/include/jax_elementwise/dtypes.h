@@ -37,8 +37,8 @@ JEW_DEVICE float16 to_float16(float x) {
   const uint32 magnitude = bits & 0x7fffffffu;
   uint32 half;
   if (magnitude > 0x7f800000u) {
-    half = 0x7e00u;                         // NaN
-  } else if (magnitude >= 0x477ff000u) {    // 65520, halfway between the largest value and infinity
+    half = 0x7e00u;                       // NaN
+  } else if (magnitude >= 0x477ff000u) {  // 65520, halfway between the largest value and infinity
     half = 0x7c00u;
   } else if (magnitude < 0x38800000u) {
     // Below 2^-14. The spacing of floats in [0.5, 1) is the spacing of subnormal halves, so the

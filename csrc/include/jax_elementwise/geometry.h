@@ -55,8 +55,8 @@ struct Geometry {
   int64 size;         // elements of every output
   int64 shift;        // elements by which the first pack begins before element 0
   uint64 vectorized;  // bit k: whole packs of operand k are aligned; outputs first, then inputs
-  Divider extents[Rank - 1];          // of dimensions 1, 2, ... Rank - 1
-  int64 strides[Broadcasts][Rank];    // in elements; 0 where the operand is broadcast
+  Divider extents[Rank - 1];        // of dimensions 1, 2, ... Rank - 1
+  int64 strides[Broadcasts][Rank];  // in elements; 0 where the operand is broadcast
 
   // Offset of output element `index` in a broadcast operand.
   template <class Index>

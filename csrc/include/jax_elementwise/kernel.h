@@ -31,9 +31,9 @@ JEW_DEVICE void process_pack(const Functor& functor, const Span<Index>& span,
 }  // namespace detail
 
 // Calls functor(in..., out&...) for every element. Packs begin `shift` elements before the arrays
-// do, so that whole packs are aligned in as many arrays as possible; the first and the last pack may
-// be partial. They run through the same code as the others, only their loads and stores differ, so
-// the same value gives the same bits wherever it stands.
+// do, so that whole packs are aligned in as many arrays as possible; the first and the last pack
+// may be partial. They run through the same code as the others, only their loads and stores differ,
+// so the same value gives the same bits wherever it stands.
 template <class Index, int N, class Functor, class Geometry, class... Outs, class... Ins>
 JEW_DEVICE void elementwise(const Functor& functor, const Geometry& geometry,
                             const Tuple<Outs...>& outs, const Tuple<Ins...>& ins) {

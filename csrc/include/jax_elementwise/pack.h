@@ -77,8 +77,8 @@ struct alignas(sizeof(T) * N) Pack {
 
   T lane[N];
 
-  // Through one vector register, by reinterpretation: a copy of the struct (int8 add on an H200: 2694
-  // instead of 4381 GB/s) or a memcpy lets the compilers split the access into elements.
+  // Through one vector register, by reinterpretation: a copy of the struct (int8 add on an H200:
+  // 2694 instead of 4381 GB/s) or a memcpy lets the compilers split the access into elements.
   static JEW_DEVICE Pack load(const T* from) {
     Pack pack;
     *reinterpret_cast<Bits*>(&pack) = *reinterpret_cast<const Bits*>(from);
