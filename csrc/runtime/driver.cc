@@ -24,6 +24,7 @@ Driver load_driver() {
   JEW_RESOLVE(cuKernelGetFunction, "cuKernelGetFunction");
   JEW_RESOLVE(cuLaunchKernel, "cuLaunchKernel");
 #undef JEW_RESOLVE
+  library.resolve_if_present(d.cuFuncLoad, "cuFuncLoad");
   const CUresult result = d.cuInit(0);
   if (result != 0) {
     throw Error(Fault::kUnavailable,

@@ -37,6 +37,7 @@ struct Driver {
   CUresult (*cuLibraryUnload)(CUlibrary);
   CUresult (*cuLibraryGetKernel)(CUkernel*, CUlibrary, const char* name);
   CUresult (*cuKernelGetFunction)(CUfunction*, CUkernel);
+  CUresult (*cuFuncLoad)(CUfunction);  // CUDA 12.4; may be null
   CUresult (*cuLaunchKernel)(CUfunction, unsigned grid_x, unsigned grid_y, unsigned grid_z,
                              unsigned block_x, unsigned block_y, unsigned block_z,
                              unsigned shared_bytes, CUstream, void** params, void** extra);

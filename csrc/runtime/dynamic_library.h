@@ -20,9 +20,15 @@ class DynamicLibrary {
     }
   }
 
+  // Null where the library is too old to have the function.
+  template <class Function>
+  void resolve_if_present(Function*& function, const char* name) const {
+    function = reinterpret_cast<Function*>(dlsym(handle_, name));
+  }
+
   template <class Function>
   void resolve(Function*& function, const char* name) const {
-    function = reinterpret_cast<Function*>(dlsym(handle_, name));
+    resolve_if_present(function, name);
     if (function == nullptr) throw Error(Fault::kUnavailable, path_ + " has no function " + name);
   }
 

@@ -86,9 +86,10 @@ LoadedKernel load_on_current_device(const CompiledImage& image, const std::strin
            0);
   CUkernel kernel = nullptr;
   JEW_CUDA(cuLibraryGetKernel, &kernel, library, name.c_str());
-  // Asking for the function loads the code now: a lazy load inside a graph capture would break it.
   LoadedKernel loaded{};
   JEW_CUDA(cuKernelGetFunction, &loaded.function, kernel);
+  // Now, and not lazily at the first launch: a load inside a graph capture would break it.
+  if (driver().cuFuncLoad != nullptr) JEW_CUDA(cuFuncLoad, loaded.function);
   loaded.max_blocks = max_blocks(driver().attribute(kMultiprocessorCount, device),
                                  driver().attribute(kMaxThreadsPerMultiprocessor, device));
   ++counters.loads;
