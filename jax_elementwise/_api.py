@@ -101,8 +101,7 @@ class ElementwiseFunction:
     def _call(self, options: Options, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         arguments = _Arguments(self._signature, self._static_argnames, args, kwargs)
         operands = [x if isinstance(x, jax.Array) else jnp.asarray(x) for x in arguments.leaves]
-        if options.lowering != "xla":
-            _check_dtypes(self._name, arguments.names, operands)
+        _check_dtypes(self._name, arguments.names, operands, options.lowering)
         _check_shapes(self._name, arguments.names, operands)
 
         def fun(*scalars: Any) -> Any:
@@ -273,12 +272,15 @@ def _signature(fun: Callable[..., Any]) -> inspect.Signature:
         return inspect.signature(lambda *args, **kwargs: None)
 
 
-def _check_dtypes(name: str, names: Sequence[str], operands: Sequence[Any]) -> None:
+def _check_dtypes(name: str, names: Sequence[str], operands: Sequence[Any], lowering: str) -> None:
     for operand_name, operand in zip(names, operands, strict=True):
-        if dtype_of(operand.dtype) is None:
+        got = f"{name!r} got argument {operand_name!r} of dtype {operand.dtype}"
+        if jnp.issubdtype(operand.dtype, jax.dtypes.extended):
+            raise TypeError(f"{got}, which has no arithmetic. Pass arrays of numbers.")
+        if lowering != "xla" and dtype_of(operand.dtype) is None:
             raise TypeError(
-                f"{name!r} got argument {operand_name!r} of dtype {operand.dtype}; kernels take "
-                f"{', '.join(DTYPES)}. Convert it, or use elementwise(..., lowering='xla')."
+                f"{got}; kernels take {', '.join(DTYPES)}. Convert it, or use "
+                "elementwise(..., lowering='xla')."
             )
 
 

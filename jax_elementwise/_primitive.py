@@ -127,8 +127,14 @@ def _with_spec(x: Any, aval: Any, spec: PartitionSpec, mesh: Any) -> Any:
 
 
 @functools.partial(jax.jit, static_argnames=("functor", "linear", "options"))
-def _elementwise_impl(*operands: Any, functor: Functor, linear: Any, options: Options) -> Any:
+def _compiled(*operands: Any, functor: Functor, linear: Any, options: Options) -> Any:
     return elementwise_p.bind(*operands, functor=functor, linear=linear, options=options)
+
+
+def _elementwise_impl(*operands: Any, functor: Functor, linear: Any, options: Options) -> Any:
+    if jax.config.jax_disable_jit:  # one JAX operation after the other, to step through
+        return xla.evaluate(functor, operands)
+    return _compiled(*operands, functor=functor, linear=linear, options=options)
 
 
 # ---- Abstract evaluation -------------------------------------------------------------------------

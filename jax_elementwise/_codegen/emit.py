@@ -81,6 +81,8 @@ class _Emitter:
             return self.jaxpr(inner, operands)
         if name in _CONTROL_FLOW:
             return _CONTROL_FLOW[name](self, equation, operands)
+        if name not in PARAMETRIC and name not in OPERATORS:
+            raise UnsupportedError(f"the primitive {name!r}")
         dtype = known_dtype(equation.outvars[0].aval, f"the result of {name}")
         return [self.bind(_expression(equation, operands, dtype))]
 
@@ -116,8 +118,6 @@ def _expression(equation: Any, operands: list[Value], dtype: DType) -> Value:
     name = equation.primitive.name
     if name in PARAMETRIC:
         return PARAMETRIC[name](equation.params, operands, dtype)
-    if name not in OPERATORS:
-        raise UnsupportedError(f"the primitive {name!r}")
     form = OPERATORS[name].form(operands[0].dtype)
     if form is None:
         raise UnsupportedError(f"{name!r} of {operands[0].dtype.name}")
