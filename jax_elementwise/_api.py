@@ -104,6 +104,7 @@ class ElementwiseFunction:
         _check_dtypes(self._name, arguments.names, operands, options.lowering)
         _check_shapes(self._name, arguments.names, operands)
 
+        @functools.wraps(self._fun)
         def fun(*scalars: Any) -> Any:
             return arguments.call(self._fun, scalars)
 
@@ -206,13 +207,15 @@ def elementwise(
       >>> import jax, jax.numpy as jnp
       >>> import jax_elementwise as je
       >>> @je.elementwise
-      ... def softclip(x, limit):
-      ...     return limit * jnp.tanh(x / limit)
-      >>> x = jnp.array([-10.0, 0.5, 3.0])
-      >>> softclip(x, 2.0).round(3)
-      Array([-2.   ,  0.49 ,  1.81 ], dtype=float32)
-      >>> jax.grad(lambda x: softclip(x, 2.0).sum())(x).round(3)
-      Array([0.   , 0.94 , 0.181], dtype=float32)
+      ... def shrink(x, threshold):
+      ...     return jnp.sign(x) * jnp.maximum(jnp.abs(x) - threshold, 0)
+      >>> x = jnp.array([-3.0, 0.25, 2.0])
+      >>> shrink(x, 0.5)
+      Array([-2.5,  0. ,  1.5], dtype=float32)
+      >>> jax.vmap(shrink, in_axes=(None, 0))(x, jnp.array([0.5, 2.0])).shape
+      (2, 3)
+      >>> jax.grad(lambda x: shrink(x, 0.5).sum())(x)
+      Array([1., 0., 1.], dtype=float32)
     """
     if fun is None:
         return functools.partial(
@@ -227,7 +230,7 @@ def elementwise(
     if lowering not in _LOWERINGS:
         raise ValueError(f"lowering must be one of {_LOWERINGS}, not {lowering!r}")
     static = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
-    shown: str = name or getattr(fun, "__name__", "elementwise")
+    shown = name or str(getattr(fun, "__name__", "elementwise"))
     return ElementwiseFunction(fun, static, shown, Options(bool(fast_math), lowering))
 
 

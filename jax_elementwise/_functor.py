@@ -38,8 +38,6 @@ class Functor:
       jaxpr: the closed jaxpr.
     """
 
-    __slots__ = ("__weakref__", "_fingerprint", "_hash", "jaxpr", "name")
-
     def __init__(self, name: str, jaxpr: Any) -> None:
         assert not _compat.consts(jaxpr)
         self.name = name
@@ -106,9 +104,42 @@ class Functor:
         """
         return _transpose(self, undefined, zeroed, results)
 
-    def without_unused(self) -> tuple[Functor, tuple[int, ...]]:
-        """The same function of the operands it really uses, and which those are."""
-        return _without_unused(self)
+    def reduced(
+        self, results: tuple[int, ...], *, keep_operands: bool
+    ) -> tuple[Functor, tuple[int, ...]]:
+        """The function that gives some of the results only.
+
+        Args:
+          results: which.
+          keep_operands: whether it also takes operands that these results do not depend on.
+
+        Returns:
+          The function, and which of the operands it takes.
+        """
+        return _reduced(self, results, keep_operands)
+
+    @functools.cached_property
+    def sources(self) -> tuple[tuple[str, int], ...]:
+        """Where each result comes from.
+
+        ``("operand", i)`` where it is an operand as it stands, else ``("result", i)`` for the first
+        result that is the same value.
+        """
+        body = _compat.open_jaxpr(self.jaxpr)
+        operands = {var: ("operand", i) for i, var in enumerate(body.invars)}
+        firsts: dict[Any, tuple[str, int]] = {}
+        sources = []
+        for i, atom in enumerate(body.outvars):
+            if _compat.is_literal(atom):
+                sources.append(("result", i))
+            else:
+                sources.append(operands.get(atom) or firsts.setdefault(atom, ("result", i)))
+        return tuple(sources)
+
+    @functools.cached_property
+    def awaits_transpose(self) -> bool:
+        """Whether it is the tangent of a ``custom_vjp`` function, which cannot be evaluated."""
+        return any(map(_is_custom_lin, _compat.open_jaxpr(self.jaxpr).eqns))
 
 
 # ---- Tracing -------------------------------------------------------------------------------------
@@ -202,10 +233,18 @@ def _derive(fun: Callable[..., Any], avals: Sequence[Any]) -> Any:
 
 
 @functools.lru_cache(maxsize=4096)
-def _without_unused(functor: Functor) -> tuple[Functor, tuple[int, ...]]:
-    everything = [True] * len(functor.out_avals)
-    pruned, used = _compat.dce(functor.jaxpr, everything, keep_inputs=False)
-    return Functor(functor.name, pruned), used
+def _reduced(
+    functor: Functor, results: tuple[int, ...], keep_operands: bool
+) -> tuple[Functor, tuple[int, ...]]:
+    wanted = [i in results for i in range(len(functor.out_avals))]
+    reduced, used = _compat.dce(functor.jaxpr, wanted, keep_inputs=keep_operands)
+    return Functor(functor.name, reduced), used
+
+
+def _is_custom_lin(equation: Any) -> bool:
+    return equation.primitive.name == "custom_lin" or any(
+        map(_is_custom_lin, (e for inner in _compat.subjaxprs(equation) for e in inner.eqns))
+    )
 
 
 @functools.lru_cache(maxsize=4096)

@@ -50,21 +50,46 @@ def apply(
 ) -> list[Any]:
     """Calls a functor on arrays that broadcast. The only way to bind the primitive.
 
+    What need not be computed is not: a result that is an operand, as in the transpose of a sum, or
+    equal to another result, is not written again.
+
     Raises:
       NotImplementedError: if the functor cannot be made a kernel; on every platform, so that what
         runs on a CPU runs on a GPU.
     """
+    if options.lowering != "xla" and functor.has_effects:
+        codegen.check(functor)  # says what has no kernel; results may not show it
     operands = _joined(operands)
-    pruned, used = functor.without_unused()
-    if 0 < len(used) < len(operands):
-        # An operand that is not read need not be kept alive, unless the result's type hangs on it.
-        kept = [operands[i] for i in used]
-        if _joint_type(map(jax.typeof, kept)) == _joint_type(map(jax.typeof, operands)):
-            functor, operands = pruned, kept
-            linear = [new for new, old in enumerate(used) if old in linear]
-    if options.lowering != "xla":
-        codegen.check(functor)
-    return elementwise_p.bind(*operands, functor=functor, linear=tuple(linear), options=options)
+    joint = _joint_type(map(jax.typeof, operands))
+    whole = [_joint_type([jax.typeof(x)]) == joint for x in operands]
+    sources = [
+        ("result", i) if kind == "operand" and not whole[k] else (kind, k)
+        for i, (kind, k) in enumerate(functor.sources)
+    ]
+    computed = tuple(sorted({k for kind, k in sources if kind == "result"}))
+    results: list[Any] = []
+    if computed:
+        functor, kept = _reduced(functor, operands, computed, joint)
+        linear = tuple(new for new, old in enumerate(kept) if old in linear)
+        if options.lowering != "xla" and not functor.awaits_transpose:
+            codegen.check(functor)
+        results = elementwise_p.bind(
+            *(operands[i] for i in kept), functor=functor, linear=linear, options=options
+        )
+    return [results[computed.index(k)] if kind == "result" else operands[k] for kind, k in sources]
+
+
+def _reduced(
+    functor: Functor, operands: Sequence[Any], results: tuple[int, ...], joint: Any
+) -> tuple[Functor, tuple[int, ...]]:
+    """The functor of some results, without operands that these do not need.
+
+    An operand that is not read need not be kept alive, unless the type of the results hangs on it.
+    """
+    reduced, used = functor.reduced(results, keep_operands=False)
+    if used and _joint_type(jax.typeof(operands[i]) for i in used) == joint:
+        return reduced, used
+    return functor.reduced(results, keep_operands=True)
 
 
 # ---- The joint type of operands ------------------------------------------------------------------
@@ -84,9 +109,8 @@ def _sum_type(avals: tuple[Any, ...], mesh: Any) -> Any:
     del mesh  # tracing depends on it
 
     def total(*operands: Any) -> Any:
-        return functools.reduce(
-            jnp.add, [lax.convert_element_type(x, jnp.float32) for x in operands]
-        )
+        terms = [lax.real(x) if jnp.iscomplexobj(x) else x for x in operands]
+        return functools.reduce(jnp.add, [lax.convert_element_type(x, jnp.float32) for x in terms])
 
     with jax.numpy_rank_promotion("allow"):
         return jax.make_jaxpr(total)(*avals).out_avals[0]
@@ -132,7 +156,10 @@ def _compiled(*operands: Any, functor: Functor, linear: Any, options: Options) -
 
 
 def _elementwise_impl(*operands: Any, functor: Functor, linear: Any, options: Options) -> Any:
-    if jax.config.jax_disable_jit:  # one JAX operation after the other, to step through
+    config: Any = jax.config
+    if config.jax_disable_jit or config.jax_debug_nans or config.jax_debug_infs:
+        # One JAX operation after the other, so that one can step through them, and so that JAX,
+        # which runs a function again without jit when it meets a NaN, finds where it came from.
         return xla.evaluate(functor, operands)
     return _compiled(*operands, functor=functor, linear=linear, options=options)
 
@@ -244,8 +271,8 @@ def _sum_to_shape(x: Any, shape: tuple[Any, ...]) -> Any:
     repeated = [added + d for d, n in enumerate(shape) if n != x.shape[added + d]]
     if not added and not repeated:
         return x
-    total = jnp.sum(x, axis=(*range(added), *repeated), keepdims=True, dtype=x.dtype)
-    return lax.squeeze(total, range(added))
+    total = jnp.sum(x, axis=(*range(added), *repeated), dtype=x.dtype)
+    return lax.expand_dims(total, [d - added for d in repeated])
 
 
 # ---- Registration --------------------------------------------------------------------------------

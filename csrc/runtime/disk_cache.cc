@@ -48,6 +48,17 @@ bool write_all(int file, std::string_view bytes) {
   return true;
 }
 
+// Empty where the file cannot be read.
+std::string read_file(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return {};
+  try {
+    return std::string((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  } catch (const std::ios_base::failure&) {  // a directory, say
+    return {};
+  }
+}
+
 // Creates the directory and its parents, the last one for its owner alone.
 bool create_directory(const fs::path& directory) {
   std::error_code error;
@@ -70,11 +81,10 @@ std::string cache_directory() {
 
 std::optional<std::string> read_cache(std::string_view key) {
   if (cache_directory().empty()) return std::nullopt;
-  std::ifstream file(entry_path(key), std::ios::binary);
-  if (!file) return std::nullopt;
-  const std::string entry((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  const std::string entry = read_file(entry_path(key));
   // The payload's length and checksum are in the preamble, so a candidate payload is checked by
   // writing the preamble it would have.
+  if (entry.size() < kMagic.size()) return std::nullopt;
   const size_t header_end = entry.find('\n', kMagic.size());
   if (header_end == std::string::npos) return std::nullopt;
   const size_t payload_begin = header_end + 1 + key.size();

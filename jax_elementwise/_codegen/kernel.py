@@ -88,8 +88,9 @@ def _identifier(name: str) -> str:
 
 
 def check(functor: Functor) -> None:
-    """Raises NotImplementedError where no kernel can be generated for a functor."""
+    """Raises what ``kernel_for`` would raise for a functor, as far as shapes do not matter."""
     _body(functor)
+    _check_parameter_space(functor, 0)
 
 
 def kernel_for(
@@ -112,7 +113,7 @@ def kernel_for(
 @functools.lru_cache(maxsize=4096)
 def _kernel(functor: Functor, space: IterationSpace, fast_math: bool) -> Kernel:
     body = _body(functor)
-    _check_parameter_space(functor, space)
+    _check_parameter_space(functor, space.geometry_words)
     packed = [dtype for dtype, kind in zip(body.ins, space.kinds, strict=True) if kind.is_packed]
     pack = min(_ACCESS_BYTES // dtype.itemsize for dtype in (*body.outs, *packed))
     text = _entry_point(body, space, [*body.outs, *packed], pack)
@@ -121,9 +122,9 @@ def _kernel(functor: Functor, space: IterationSpace, fast_math: bool) -> Kernel:
     return Kernel(name, text.replace("@", name), options, space, pack)
 
 
-def _check_parameter_space(functor: Functor, space: IterationSpace) -> None:
+def _check_parameter_space(functor: Functor, geometry_words: int) -> None:
     arrays = len(functor.in_avals) + len(functor.out_avals)
-    needed = 8 * (arrays + space.geometry_words)
+    needed = 8 * (arrays + geometry_words)
     if arrays > _MAX_ARRAYS or needed > _PARAMETER_BYTES:
         raise ValueError(
             f"{functor.name!r} has {len(functor.in_avals)} operands (captured values count) and "

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 
 from jax_elementwise._codegen.types import DType, dtype_of, literal
 from jax_elementwise._codegen.values import UnsupportedError, Value, round_if_needed
@@ -68,6 +67,22 @@ def _round(params: dict[str, Any], operands: Sequence[Value], to: DType) -> Valu
     return Value(f"{'rint' if to_even else 'round'}{suffix}({operands[0].code})", to)
 
 
+@_rule("reduce_precision")
+def _reduce_precision(params: dict[str, Any], operands: Sequence[Value], to: DType) -> Value:
+    (operand,) = operands
+    bits = (params["exponent_bits"], params["mantissa_bits"])
+    if bits == _PRECISION[to.name]:
+        return round_if_needed(operand)
+    for name in ("float16", "bfloat16"):
+        if bits == _PRECISION[name] and to.compute == "float":
+            return Value(f"round_to<{name}>({operand.code})", to, exact=not to.is_half)
+    raise UnsupportedError(f"reduce_precision of {to.name} to {bits}")
+
+
+# Bits of exponent and mantissa.
+_PRECISION = {"float16": (5, 10), "bfloat16": (8, 7), "float32": (8, 23), "float64": (11, 52)}
+
+
 @_rule("select_n")
 def _select_n(params: dict[str, Any], operands: Sequence[Value], to: DType) -> Value:
     del params
@@ -112,8 +127,8 @@ for _name in ("broadcast_in_dim", "reshape", "squeeze", "expand_dims", "stop_gra
 def known_dtype(aval: Any, what: str) -> DType:
     """The row of a scalar's dtype; raises UnsupportedError for arrays and unknown dtypes."""
     if aval.shape != ():
-        raise UnsupportedError(f"{what} is a per-element array of shape {aval.shape}")
+        raise UnsupportedError(f"{what}, an array of shape {aval.shape} per element")
     dtype = dtype_of(aval.dtype)
     if dtype is None:
-        raise UnsupportedError(f"{what} has dtype {jnp.dtype(aval.dtype).name}")
+        raise UnsupportedError(f"{what}, which has dtype {aval.dtype}")
     return dtype

@@ -28,7 +28,7 @@ jax.ffi.register_ffi_target(_TARGET, _kernels.registrations(), platform="CUDA")
 
 def lower(ctx: Any, *operands: Any, functor: Functor, linear: Any, options: Any) -> Any:
     """The lowering rule."""
-    if options.lowering == "xla":
+    if options.lowering == "xla" or functor.awaits_transpose:  # of the latter, JAX says what it is
         return xla.lower(ctx, *operands, functor=functor)
     kernel = kernel_for(
         functor,

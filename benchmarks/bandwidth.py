@@ -1,0 +1,444 @@
+"""Elementwise functions as kernels of jax_elementwise and under jax.jit, side by side.
+
+    python benchmarks/bandwidth.py [--sizes 2^20,2^24,2^28] [--quick] [--json FILE]
+
+On a GPU it is the device's work that is timed, not the dispatch of it. One timing is one execution
+of a compiled program that calls the function many times on the same random inputs.
+``optimization_barrier`` makes each call wait for the one before it and keeps XLA from merging or
+hoisting calls (XLA for GPUs removes the barriers only once the program is scheduled). The results
+are results of the program, in buffers that the next execution gets back (donated), so that none is
+left out or copied. The compiled program is searched: fewer kernels than calls, or copies, are
+reported. On other platforms one timing is many executions of a program with one call.
+
+Ours and XLA's take turns; the median counts; nothing is subtracted. GB/s are the bytes that the
+function must move, each input read once and each result written once, over the time of a call.
+"""
+
+import argparse
+import json
+import math
+import os
+import pathlib
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+import jax_elementwise as je
+from jax_elementwise import _runtime
+
+COLUMNS = 4096  # of the matrix that a bias is added to
+REPEATS = 9
+SECONDS = 5e-3  # a timing takes at least this long
+BUFFERED = 32 << 20  # bytes of results that a program holds, so that small ones stay in cache
+
+
+# ---- The functions, each on one element ----------------------------------------------------------
+
+
+def scale(x, s):
+    return x * s
+
+
+def mul(x, y):
+    return x * y
+
+
+def add(x, y):
+    return x + y
+
+
+def fma(x, y, z):
+    return x * y + z
+
+
+def gelu(x):
+    return 0.5 * x * jax.lax.erfc(-x * 0.5**0.5)
+
+
+def gelu_tanh(x):
+    return 0.5 * x * (1 + jnp.tanh((2 / math.pi) ** 0.5 * (x + 0.044715 * x * x * x)))
+
+
+class Case(NamedTuple):
+    """A row of the table.
+
+    Attributes:
+      name: in the table.
+      function: of one element.
+      shapes: of its operands, from the number of elements.
+      backward: whether to measure its gradient, for a given cotangent, instead.
+    """
+
+    name: str
+    function: Callable
+    shapes: Callable
+    backward: bool = False
+
+
+def full(count):
+    return lambda size: [(size,)] * count
+
+
+def matrix_and_row(size):
+    columns = min(COLUMNS, size // 16)
+    return [(size // columns, columns), (columns,)]
+
+
+CASES = (
+    Case("x * s (scalar s)", scale, lambda size: [(size,), ()]),
+    Case("x * y", mul, full(2)),
+    Case("x + y", add, full(2)),
+    Case("x * y + z", fma, full(3)),
+    Case("matrix + bias", add, matrix_and_row),
+    Case("gelu", gelu, full(1)),
+    Case("gelu, backward", gelu, full(1), backward=True),
+    Case("gelu (tanh)", gelu_tanh, full(1)),
+    Case("gelu (tanh), backward", gelu_tanh, full(1), backward=True),
+)
+
+
+def backward_of(function):
+    def backward(cotangent, *operands):
+        return jax.vjp(function, *operands)[1](cotangent)[0]
+
+    return backward
+
+
+# ---- Device time ---------------------------------------------------------------------------------
+
+
+def program(function, calls, iterations):
+    """``iterations`` times ``calls`` calls, each of which waits for the one before it.
+
+    Takes as many results as there are calls, of which it takes over the memory, and the operands.
+    """
+
+    def iteration(_, carry):
+        operands, count, results = carry
+        del results  # are overwritten
+        # The count, which changes, makes the operands look as if they did, so that no call can move
+        # out of the loop. All that goes through a barrier is used, or XLA would take it out.
+        now, count = jax.lax.optimization_barrier((operands, count))
+        results = []
+        for _ in range(calls):
+            now, result = jax.lax.optimization_barrier((now, function(*now)))
+            results.append(result)
+        return operands, count + 1, results
+
+    def run(results, operands):
+        carry = operands, jnp.int32(0), results
+        return jax.lax.fori_loop(0, iterations, iteration, carry)[1:]
+
+    return jax.jit(run, donate_argnums=0)
+
+
+class Chain:
+    """A function's program for given operands, long enough to be timed."""
+
+    def __init__(self, function, operands, least_seconds):
+        self.function, self.operands = function, operands
+        self.result = jax.eval_shape(function, *operands)
+        self.result_bytes = self.result.size * self.result.dtype.itemsize
+        # Off the GPU, barriers go early and equal calls would be merged.
+        self.on_gpu = jax.devices()[0].platform == "gpu"
+        self.calls = min(16, max(2, BUFFERED // self.result_bytes)) if self.on_gpu else 1
+        self.iterations, self.executions = 1, 1
+        if self.on_gpu:
+            guess = max(2e-6, 2 * self.result_bytes / 5e12)  # seconds of a call
+            self.iterations = max(1, math.ceil(least_seconds / (self.calls * guess)))
+        self.compile()
+        self.seconds()
+        while self.seconds() < least_seconds:
+            if self.on_gpu:
+                self.iterations *= 2
+                self.compile()
+                self.seconds()
+            else:
+                self.executions *= 2
+
+    def compile(self):
+        """Makes the program, and the buffers that it writes to."""
+        self.results = None
+        self.results = [jnp.zeros(self.result.shape, self.result.dtype) for _ in range(self.calls)]
+        run = program(self.function, self.calls, self.iterations)
+        self.executable = run.lower(self.results, self.operands).compile()
+
+    def seconds(self):
+        """Of one timing."""
+        start = time.perf_counter()
+        for _ in range(self.executions):
+            _, self.results = self.executable(self.results, self.operands)
+        jax.block_until_ready(self.results)
+        return time.perf_counter() - start
+
+    def seconds_per_call(self):
+        """Of one timing, per call."""
+        return self.seconds() / (self.executions * self.iterations * self.calls)
+
+    def faults(self):
+        """What in the compiled program is not as it should be, where that can be told."""
+        if not self.on_gpu:
+            return []
+        names = {"float32": "f32", "bfloat16": "bf16"}
+        kind = f" = {names[self.result.dtype.name]}[{','.join(map(str, self.result.shape))}]"
+        lines = [line for line in self.executable.as_text().splitlines() if kind in line]
+        kernels = sum(bool(re.search(r"[ })](fusion|custom-call)\(", line)) for line in lines)
+        copies = sum(bool(re.search(r"[ })]copy(-start)?\(", line)) for line in lines)
+        faults = [f"{kernels} kernels for {self.calls} calls"] if kernels < self.calls else []
+        return faults + ([f"{copies} copies"] if copies else [])
+
+
+def random_operands(shapes, dtype, key):
+    keys = jax.random.split(key, len(shapes))
+    return [jax.random.normal(k, shape, dtype) for k, shape in zip(keys, shapes, strict=True)]
+
+
+def measure(case, dtype, size, least_seconds, repeats):
+    """One row: the times of a call, as a kernel of ours and as compiled by XLA, and their GB/s."""
+    shapes = case.shapes(size)
+    elementwise = je.elementwise(case.function)
+    functions = [elementwise, jax.jit(case.function)]
+    if case.backward:
+        shapes = [shapes[0], *shapes]
+        functions = [backward_of(f) for f in functions]
+    operands = random_operands(shapes, dtype, jax.random.key(size))
+    ours, xla = (Chain(f, operands, least_seconds) for f in functions)
+    times = [], []
+    for _ in range(repeats):
+        for chain, measured in zip((ours, xla), times, strict=True):
+            measured.append(chain.seconds_per_call())
+    ours_s, xla_s = map(statistics.median, times)
+    moved = sum(math.prod(shape) for shape in (*shapes, ours.result.shape))
+    moved *= jnp.dtype(dtype).itemsize
+    return {
+        "function": case.name,
+        "dtype": jnp.dtype(dtype).name,
+        "size": size,
+        "bytes": moved,
+        "ours_us": 1e6 * ours_s,
+        "xla_us": 1e6 * xla_s,
+        "ours_GBps": moved / ours_s / 1e9,
+        "xla_GBps": moved / xla_s / 1e9,
+        "xla_over_ours": xla_s / ours_s,
+        "resident_bytes": moved + (ours.calls - 1) * ours.result_bytes,
+        "faults": {"ours": ours.faults(), "xla": xla.faults()},
+    }
+
+
+# ---- Host time -----------------------------------------------------------------------------------
+
+
+def eager_call(calls, repeats):
+    """Host microseconds of one call outside of jit, on arrays of 16 elements."""
+    x = jnp.ones(16)
+    functions = {"ours": je.elementwise(fma), "jit": jax.jit(fma)}
+    times = {name: [] for name in functions}
+    for _ in range(repeats):
+        for name, function in functions.items():
+            jax.block_until_ready(function(x, x, x))
+            start = time.perf_counter()
+            for _ in range(calls):
+                result = function(x, x, x)
+            elapsed = time.perf_counter() - start  # dispatch alone: the device may still be busy
+            jax.block_until_ready(result)
+            times[name].append(1e6 * elapsed / calls)
+    return {name: statistics.median(values) for name, values in times.items()}
+
+
+def first_call():
+    """In a new process: seconds from a function's first call to its result."""
+    x = jax.block_until_ready(jax.jit(lambda x: x + 1)(jnp.ones(1 << 20)))  # JAX itself is up
+    timings = {}
+
+    # Three functions of about the same size. The first kernel also loads NVRTC.
+    def tilted(x):
+        return x * jax.nn.sigmoid(x) + 0.25 * x
+
+    def softclip(x):
+        return 2 * jnp.tanh(x / 2) + 0.5
+
+    for name, function in (
+        ("first", je.elementwise(tilted)),
+        ("second", je.elementwise(softclip)),
+        ("jit", jax.jit(tilted)),
+    ):
+        start = time.perf_counter()
+        jax.block_until_ready(function(x))
+        timings[name] = time.perf_counter() - start
+    return {"seconds": timings, "counters": dict(_runtime.counters())}
+
+
+def first_calls():
+    """Two new processes, one after the other, that share an empty cache."""
+    with tempfile.TemporaryDirectory() as cache:
+        environment = {
+            **os.environ,
+            "JAX_ELEMENTWISE_CACHE_DIR": cache,
+            "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
+        }
+        command = [sys.executable, os.path.abspath(__file__), "--first-call"]
+        results = {}
+        for process in ("cold", "warm"):
+            done = subprocess.run(
+                command, env=environment, check=True, stdout=subprocess.PIPE, text=True
+            )
+            results[process] = json.loads(done.stdout.splitlines()[-1])
+    return results
+
+
+# ---- The report ----------------------------------------------------------------------------------
+
+
+def machine():
+    device = jax.devices()[0]
+    return {
+        "device": device.device_kind,
+        "platform": device.platform,
+        "jax": jax.__version__,
+        "driver": driver_version(),
+        "python": sys.version.split()[0],
+    }
+
+
+def driver_version():
+    """Of NVIDIA's driver, or None."""
+    command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    try:
+        done = subprocess.run(command, check=True, capture_output=True, text=True)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return done.stdout.splitlines()[0].strip()
+
+
+def power(size):
+    exponent = size.bit_length() - 1
+    return f"2^{exponent}" if size == 1 << exponent else str(size)
+
+
+def row_text(row):
+    return (
+        f"| {row['function']:21} | {row['dtype']:8} | {power(row['size']):>5} "
+        f"| {row['ours_us']:9.1f} | {row['ours_GBps']:6.0f} | {row['xla_us']:9.1f} "
+        f"| {row['xla_GBps']:6.0f} | {row['xla_over_ours']:8.2f} |"
+    )
+
+
+HEADER = """\
+| function              | dtype    |  size |   ours µs |   GB/s |    XLA µs |   GB/s | XLA/ours |
+|-----------------------|----------|------:|----------:|-------:|----------:|-------:|---------:|"""
+
+
+def sizes_of(text):
+    """Reads ``2^20,1000``."""
+    sizes = []
+    for item in text.split(","):
+        base, _, exponent = item.replace("**", "^").partition("^")
+        sizes.append(int(base) ** int(exponent) if exponent else int(base))
+    if min(sizes) < 256:
+        raise argparse.ArgumentTypeError("sizes are at least 256")
+    return sizes
+
+
+def report_machine(about):
+    driver = f", driver {about['driver']}" if about["driver"] else ""
+    print(f"{about['device']}{driver}, JAX {about['jax']}, Python {about['python']}\n")
+
+
+def report_bandwidth(sizes, least_seconds, repeats):
+    print(HEADER)
+    rows = []
+    for dtype in (jnp.float32, jnp.bfloat16):
+        for size in sizes:
+            for case in CASES:
+                rows.append(measure(case, dtype, size, least_seconds, repeats))
+                print(row_text(rows[-1]), flush=True)
+    print(f"\nMedians of {repeats}. XLA/ours above 1: ours is faster.")
+    least = min(sizes)
+    resident = max(row["resident_bytes"] for row in rows if row["size"] == least) / 2**20
+    print(
+        f"At {power(least)} a program's operands and results take up to {resident:.2g} MiB. Where "
+        "the device's last-level cache holds them, GB/s are those of the cache, not of the memory."
+    )
+    for row in rows:
+        for who, faults in row["faults"].items():
+            if faults:
+                print(
+                    f"DOUBTFUL: {row['function']} {row['dtype']} {power(row['size'])}, {who}: "
+                    + ", ".join(faults)
+                )
+    return rows
+
+
+def report_floor(least_seconds, repeats):
+    row = measure(CASES[2], jnp.float32, 256, least_seconds, repeats)
+    print(
+        f"The least time of a call, x + y on 256 elements: {row['ours_us']:.2f} µs ours, "
+        f"{row['xla_us']:.2f} µs XLA.\n"
+    )
+    return row
+
+
+def report_eager(calls, repeats):
+    eager = eager_call(calls, repeats)
+    print(
+        f"Host time of one eager call on 16 elements: {eager['ours']:.2f} µs ours, "
+        f"{eager['jit']:.2f} µs jax.jit ({eager['ours'] / eager['jit']:.2f}x); "
+        f"median of {repeats} times {calls} calls."
+    )
+    return eager
+
+
+def report_first_calls():
+    results = first_calls()
+    print("\nFirst call of a function in a new process, from trace to result:")
+    for process, what in (("cold", "empty cache"), ("warm", "cache left by that process")):
+        seconds, counters = results[process]["seconds"], results[process]["counters"]
+        counted = ", ".join(f"{name} {count}" for name, count in counters.items())
+        print(
+            f"  {what:27} first {seconds['first']:.3f} s, second {seconds['second']:.3f} s, "
+            f"jax.jit {seconds['jit']:.3f} s ({counted})"
+        )
+    return results
+
+
+def main(argv=None):
+    """Measures, prints and returns everything."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--sizes", type=sizes_of, help="elements, as in 2^20,2^24,2^28")
+    parser.add_argument("--quick", action="store_true", help="only see that everything runs")
+    parser.add_argument("--json", metavar="FILE", help="save all measurements")
+    parser.add_argument("--first-call", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args(argv)
+    if options.first_call:
+        print(json.dumps(first_call()))
+        return None
+
+    about = machine()
+    default = "2^20,2^24,2^28" if about["platform"] == "gpu" else "2^16,2^20"
+    sizes = options.sizes or sizes_of("2^12" if options.quick else default)
+    least_seconds, repeats = (0, 1) if options.quick else (SECONDS, REPEATS)
+    report_machine(about)
+    if about["platform"] != "gpu":
+        print("Not a GPU: XLA compiles the same operations for both. Times include dispatch.\n")
+    measurements = {
+        "machine": about,
+        "bandwidth": report_bandwidth(sizes, least_seconds, repeats),
+        "floor": report_floor(least_seconds, repeats),
+        "eager_us": report_eager(100, 3 if options.quick else 100),
+        "first_call": report_first_calls(),
+    }
+    if options.json:
+        pathlib.Path(options.json).write_text(json.dumps(measurements, indent=2) + "\n")
+    return measurements
+
+
+if __name__ == "__main__":
+    main()
