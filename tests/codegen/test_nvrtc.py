@@ -1,0 +1,204 @@
+"""Every kernel text compiles for old and new GPUs, and moves packs in one access each."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import re
+from collections import Counter
+
+import goldens
+import jax
+import jax.numpy as jnp
+import pytest
+from support import reference, sass, simt
+
+from jax_elementwise import _runtime
+from jax_elementwise._codegen.types import DTYPES
+
+OLDEST = 75
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_disk_cache():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JAX_ELEMENTWISE_CACHE_DIR", "")
+        yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def x64_types():
+    with jax.enable_x64(True):
+        yield
+
+
+def _architectures():
+    """Turing, Hopper and whatever is newest."""
+    known = sass.require_nvrtc()
+    return [OLDEST, 90, max(known)]
+
+
+def _compile(kernels, arch):
+    """The cubin of several kernels, as one translation unit."""
+    (options,) = {kernel.options for kernel in kernels}
+    text = "".join({kernel.source: "" for kernel in kernels})
+    return _runtime.compile(text, kernels[0].name, arch, list(options))
+
+
+# ---- Everything compiles -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", goldens.NAMES)
+def test_golden_kernels_compile(name):
+    for arch in _architectures():
+        text = (goldens.DIRECTORY / f"{name}.cu").read_text()
+        kernel_name, options = re.match(r"// name: (\w+)\n// options: ?(.*)\n", text).groups()
+        assert kernel_name.encode() in _runtime.compile(text, kernel_name, arch, options.split())
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_every_operator_compiles(dtype):
+    kernels = []
+    for name, row_dtype in reference.rows_and_dtypes():
+        row = reference.OPERATORS[name]
+        function = reference.lax_function(row)
+        if row_dtype == dtype and function is not None:
+            fun = lambda *xs, f=function: f(*xs)  # noqa: E731
+            kernels.append(simt.make_kernel(fun, [dtype] * row.arity, name=name))
+    # The other dtypes' texts differ by a name from one of these.
+    everywhere = dtype in ("int32", "bfloat16", "float32", "float64")
+    archs = _architectures() if everywhere else [90]
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        for cubin in pool.map(lambda arch: _compile(kernels, arch), archs):
+            assert all(kernel.name.encode() in cubin for kernel in kernels)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_every_conversion_compiles(dtype):
+    kernels = [simt.make_kernel(lambda x, to=to: x.astype(to), [dtype]) for to in DTYPES]
+    kernels += [simt.make_kernel(lambda x: x.astype(dtype), [source]) for source in DTYPES]
+    for arch in _architectures():
+        _compile(kernels, arch)
+
+
+def test_wide_operands_that_are_not_packed_compile_beside_narrow_ones():
+    shapes = ([(64,), ()], [(8, 64), (8, 1)], [(4, 8, 64), (4, 1, 1)])
+    kernels = [
+        simt.make_kernel(lambda x, s: (x * s).astype("bfloat16"), ["bfloat16", wide], pair)
+        for wide in ("float32", "float64")
+        for pair in shapes
+    ]
+    _compile(kernels, 90)
+
+
+# ---- Machine code --------------------------------------------------------------------------------
+
+_BINARY = {"bool": lambda x, y: x ^ y}
+
+
+def _accesses(kernel, arch):
+    """How many global accesses of each width a kernel has; and that it has none to local memory."""
+    found = sass.opcodes(_compile([kernel], arch))
+    assert len(found) > 20
+    assert not [code for code in found if code.split(".")[0] in ("LDL", "STL")], "local memory"
+    loads, stores = (
+        Counter(sass.access_bits(code) for code in found if code.split(".")[0] == name)
+        for name in ("LDG", "STG")
+    )
+    return loads, stores
+
+
+def _binary(dtype, shapes, other=None):
+    other = other or dtype
+    fun = _BINARY.get(dtype, lambda x, y: x + y)
+    return simt.make_kernel(fun, [dtype, other], shapes)
+
+
+@pytest.mark.parametrize("position", range(3), ids=["sm_75", "sm_90", "newest"])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_packs_are_one_access_each(dtype, position):
+    """Two loads and a store of 128 bits; what is narrower is for misaligned and partial packs."""
+    arch = _architectures()[position]
+    loads, stores = _accesses(_binary(dtype, [(64,), (64,)]), arch)
+    # For sm_12x the loop over float64 packs is unrolled, so there are several of each.
+    assert loads[128] == 2 * stores[128] > 0
+    narrow = 8 * reference.np_dtype(dtype).itemsize
+    assert set(loads) == set(stores) == {128, narrow}
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_rows_and_scalars_are_packed_too(dtype):
+    loads, stores = _accesses(_binary(dtype, [(8, 64), (64,)]), 90)
+    assert (loads[128], stores[128]) == (2, 1)
+    loads, stores = _accesses(_binary(dtype, [(8, 64), ()]), 90)
+    assert (loads[128], stores[128]) == (1, 1)
+    loads, stores = _accesses(_binary(dtype, [(8, 64), (8, 1)]), 90)
+    assert (loads[128], stores[128]) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("operands", "result", "load_bits", "store_bits"),
+    [
+        # The widest type of the kernel fills 128 bits, the others move as many elements.
+        (["float32", "bfloat16"], "float32", {128: 1, 64: 1}, 128),
+        (["float64", "float32"], "float64", {128: 1, 64: 1}, 128),
+        (["float64", "bool"], "float64", {128: 1, 16: 1}, 128),
+        (["float32"], "bfloat16", {128: 1}, 64),
+        (["float64"], "bfloat16", {128: 1}, 32),
+        (["float32"], "bool", {128: 1}, 32),
+        (["bfloat16"], "bool", {128: 1}, 64),
+        (["bool"], "float32", {32: 1}, 128),
+        (["float16", "bfloat16"], "float16", {128: 2}, 128),
+    ],
+)
+def test_packs_of_mixed_widths_are_one_access_each(operands, result, load_bits, store_bits):
+    kernel = simt.make_kernel(lambda *xs: sum(xs[1:], xs[0]).astype(result), operands)
+    elements = kernel.pack
+    loads, stores = _accesses(kernel, 90)
+    for bits, count in load_bits.items():
+        scalars = sum(
+            elements for d in operands if 8 * reference.np_dtype(d).itemsize == bits
+        )  # the loads of single elements that have this width
+        assert loads[bits] == count + scalars, (bits, loads)
+    single = elements if 8 * reference.np_dtype(result).itemsize == store_bits else 0
+    assert stores[store_bits] == 1 + single, stores
+
+
+def test_several_results_are_one_access_each():
+    def fun(x, y):
+        return x + y, x > y, (x * y).astype("bfloat16")
+
+    loads, stores = _accesses(simt.make_kernel(fun, ["float32"] * 2), 90)
+    assert loads[128] == 2
+    # Four elements: 128 bits of float32, 64 of bfloat16, 32 of bool; elements are 32, 16 and 8.
+    assert (stores[128], stores[64], stores[32]) == (1, 1, 1 + 4)
+
+
+def test_64_bit_indices_and_many_operands_stay_in_registers():
+    (n,) = jax.export.symbolic_shape("n")
+    kernel = simt.make_kernel(lambda x, y: x + y, ["bfloat16"] * 2, [(n,), (n,)], (n,))
+    assert kernel.space.index_bits == 64
+    loads, stores = _accesses(kernel, 90)
+    assert (loads[128], stores[128]) == (2, 1)
+    loads, stores = _accesses(simt.make_kernel(lambda *xs: sum(xs), ["float32"] * 12), 90)
+    assert (loads[128], stores[128]) == (12, 1)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_activations_stay_in_registers(dtype):
+    """Those without trigonometric functions, whose large arguments need a table."""
+    for fun in (jax.nn.gelu, jax.nn.silu, jnp.tanh, jax.nn.softplus):
+        loads, stores = _accesses(simt.make_kernel(fun, [dtype]), 90)
+        assert (loads[128], stores[128]) == (1, 1)
+
+
+def test_fast_math_uses_approximate_instructions():
+    precise = simt.make_kernel(goldens.silu, ["float32"])
+    fast = simt.make_kernel(goldens.silu, ["float32"], fast_math=True)
+    count = {k.options: len(sass.opcodes(_compile([k], 90))) for k in (precise, fast)}
+    assert count[fast.options] < 0.8 * count[precise.options]
+
+
+def test_16_bit_divisions_are_not_ieee_divisions():
+    """bfloat16 silu was bound by arithmetic with those, which call a subroutine."""
+    kernel = simt.make_kernel(jax.nn.silu, ["bfloat16"])
+    assert "CALL.REL.NOINC" not in sass.opcodes(_compile([kernel], 90))

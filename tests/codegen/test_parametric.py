@@ -1,0 +1,312 @@
+"""Numerics of the primitives whose C++ depends on their parameters."""
+
+from __future__ import annotations
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import pytest
+from jax import lax
+from jax.extend.core import primitives
+from support import reference, simt, ulp
+
+from jax_elementwise._codegen.parametric import PARAMETRIC
+from jax_elementwise._codegen.types import DTYPES
+
+FLOATS = [name for name, dtype in DTYPES.items() if dtype.kind == "float"]
+INTEGERS = [name for name, dtype in DTYPES.items() if dtype.kind == "int"]
+HALVES = [name for name, dtype in DTYPES.items() if dtype.is_half]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def x64_types():
+    with jax.enable_x64(True):
+        yield
+
+
+# ---- Conversions ---------------------------------------------------------------------------------
+
+
+def _rounded(x, dtype):
+    """float64 to a narrower dtype, rounded once, to nearest even; in integer arithmetic."""
+    bits, bias = {"float16": (10, 15), "bfloat16": (7, 127)}[dtype]
+    x = np.asarray(x, np.float64)
+    exponent = np.maximum(np.frexp(np.where(np.isfinite(x), x, 0))[1] - 1, 1 - bias)
+    unit = np.ldexp(1.0, exponent - bits)
+    with np.errstate(all="ignore"):
+        nearest = np.where(np.isfinite(x), np.rint(x / unit) * unit, x)
+        largest = float(ml_dtypes.finfo(reference.np_dtype(dtype)).max)
+        nearest = np.where(np.abs(nearest) > largest, np.copysign(np.inf, nearest), nearest)
+        return np.copysign(nearest, x).astype(reference.np_dtype(dtype))
+
+
+def _boundaries(dtype):
+    """float64 values at, between and right beside the values of a 16-bit float."""
+    every = np.arange(2**16, dtype=np.uint16).view(reference.np_dtype(dtype))
+    with np.errstate(invalid="ignore"):  # signalling NaNs
+        every = every.astype(np.float64)
+    every = np.unique(every[np.isfinite(every)])
+    middles = (every[:-1] + every[1:]) / 2
+    nearest = [np.nextafter(middles, sign * np.inf) for sign in (1, -1)]
+    return np.concatenate([every, middles, *nearest])
+
+
+def _conversion_inputs(dtype):
+    rng = np.random.default_rng(5)
+    parts = [reference.special_values(dtype)]
+    parts.append(reference.random_values(rng, dtype, 2000, (-300, 300)))
+    if DTYPES[dtype].kind == "float":
+        parts.append(reference.of_every_exponent(rng, dtype, 20000))
+        edges = [2.0**31, -(2.0**31), 2.0**32, 2.0**31 - 128, 65504, 65520, 65519.99, -0.99, 1.5]
+        with np.errstate(all="ignore"):
+            parts.append(np.array(edges).astype(reference.np_dtype(dtype)))
+    elif DTYPES[dtype].kind == "int":
+        edges = [2049, 16777217, 16842753, 65519, 65520, 2**31 - 64]
+        parts.append(np.array(edges, dtype))
+    return np.concatenate(parts)
+
+
+PAIRS = list(itertools.permutations(DTYPES, 2))
+
+
+@pytest.fixture(scope="module")
+def conversions(x64_types):
+    """Inputs and results of all conversions, from one program."""
+    inputs = {name: _conversion_inputs(name) for name in DTYPES}
+    kernels = [
+        simt.make_kernel(lambda x, to=to: lax.convert_element_type(x, to), [source])
+        for source, to in PAIRS
+    ]
+    calls = [
+        simt.Call(kernel, inputs[source].shape, (to,), (inputs[source],))
+        for kernel, (source, to) in zip(kernels, PAIRS, strict=True)
+    ]
+    results = simt.build(kernels).run(calls)
+    return {
+        (source, to): (inputs[source], result)
+        for (source, to), (result,) in zip(PAIRS, results, strict=True)
+    }
+
+
+@pytest.mark.parametrize(("source", "to"), PAIRS)
+def test_conversions_are_those_of_lax(conversions, source, to):
+    x, actual = conversions[source, to]
+    if source == "float64":  # XLA flushes its subnormals
+        kept = (x == 0) | ~(np.abs(x) < np.finfo(np.float64).tiny)
+        x, actual = x[kept], actual[kept]
+    # From float64, which has room for the subnormals of the others.
+    with np.errstate(all="ignore"):
+        wide = x.astype(np.float64) if source in FLOATS else x
+    expected = np.asarray(lax.convert_element_type(jnp.asarray(wide), to))
+    if to in FLOATS:  # XLA flushes subnormal results as well
+        tiny = float(ml_dtypes.finfo(expected.dtype).tiny)
+        kept = ~(np.abs(wide.astype(np.float64)) < tiny)
+        actual, expected = actual[kept], expected[kept]
+    ulp.assert_same(actual, expected)
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_every_16_bit_float_is_widened_exactly(dtype):
+    x = np.arange(2**16, dtype=np.uint16).view(reference.np_dtype(dtype))
+    with np.errstate(invalid="ignore"):  # signalling NaNs
+        expected = x.astype(np.float32)
+    ulp.assert_same(simt.evaluate(lambda x: x.astype("float32"), x), expected)
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_every_16_bit_float_comes_back(dtype):
+    """All bits of it, but for a NaN's."""
+    x = np.arange(2**16, dtype=np.uint16).view(reference.np_dtype(dtype))
+    actual = simt.evaluate(lambda x: x.astype("float32").astype(dtype), x)
+    with np.errstate(invalid="ignore"):  # signalling NaNs
+        number = ~np.isnan(x)
+    np.testing.assert_array_equal(ulp.bits_of(actual)[number], ulp.bits_of(x)[number])
+    assert np.isnan(actual[~number]).all()
+
+
+@pytest.mark.parametrize("source", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", HALVES)
+def test_narrowing_rounds_once_to_nearest_even(dtype, source):
+    with np.errstate(over="ignore"):
+        x = _boundaries(dtype).astype(source)
+    random = reference.of_every_exponent(np.random.default_rng(6), source, 50000)
+    x = np.concatenate([x, random[np.isfinite(random)], reference.special_values(source)])
+    with np.errstate(invalid="ignore"):  # signalling NaNs
+        expected = _rounded(x, dtype)
+    if source == "float64" and dtype == "bfloat16":  # XLA goes through float32
+        with np.errstate(over="ignore"):
+            expected = _rounded(x.astype(np.float32), dtype)
+    ulp.assert_same(simt.evaluate(lambda x: x.astype(dtype), x), expected)
+
+
+def test_conversion_to_int_saturates_and_truncates():
+    x = np.array([np.nan, np.inf, -np.inf, 1e10, -1e10, 2147483520, 2.9, -2.9, -0.0], np.float32)
+    low, high = -(2**31), 2**31 - 1
+    expected = [0, high, low, high, low, 2147483520, 2, -2, 0]
+    for dtype in ("float32", "float64", "bfloat16"):
+        inputs = x.astype(reference.np_dtype(dtype))
+        actual = simt.evaluate(lambda x: x.astype("int32"), inputs)
+        if dtype == "bfloat16":
+            expected[5] = high
+            expected[6:8] = [int(float(inputs[6])), int(float(inputs[7]))]
+        np.testing.assert_array_equal(actual, np.array(expected, np.int32))
+
+
+def test_16_bit_floats_are_rounded_at_conversions_and_results_only():
+    """Of 1 + 2^-9 and so on, bfloat16 keeps nothing; float32, which is computed in, keeps it all."""
+    x = np.full(8, 2**-9).astype(ml_dtypes.bfloat16)
+    kept, lost, late = simt.evaluate(
+        lambda x: (
+            (x + 1) - 1,
+            (x + 1).astype("bfloat16").astype("float32").astype("bfloat16") - 1,
+            lax.convert_element_type(x + 1, jnp.float32) - 1,
+        ),
+        x,
+    )
+    np.testing.assert_array_equal(kept.astype(np.float64), np.full(8, 2**-9))
+    np.testing.assert_array_equal(late, np.zeros(8, np.float32))
+    # bfloat16 to bfloat16 is no conversion, but the one to float32 rounds.
+    np.testing.assert_array_equal(lost.astype(np.float64), np.zeros(8))
+
+
+@pytest.mark.parametrize(
+    ("source", "to"), list(itertools.permutations(["int32", "uint32", "float32"], 2))
+)
+def test_bits_are_reinterpreted(source, to):
+    rng = np.random.default_rng(8)
+    x = rng.integers(0, 2**32, 5000, dtype=np.uint32).view(source)
+    actual = simt.evaluate(lambda x: lax.bitcast_convert_type(x, to), x)
+    np.testing.assert_array_equal(actual.view(np.uint32), x.view(np.uint32))
+
+
+# ---- Powers --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_integer_powers(dtype):
+    exponents = (-5, -3, -2, -1, 0, 1, 2, 3, 4, 7, 10)
+    rng = np.random.default_rng(9)
+    x = reference.random_values(rng, dtype, 2000, (-4, 4))
+    x = np.concatenate([x, reference.special_values(dtype)])
+    results = simt.evaluate(lambda x: tuple(lax.integer_pow(x, n) for n in exponents), x)
+    for exponent, actual in zip(exponents, results, strict=True):
+        with np.errstate(all="ignore"):
+            expected = np.power(x.astype(np.longdouble), exponent).astype(x.dtype)
+        # A power that underflows has lost digits which its reciprocal cannot have.
+        lost = np.isinf(expected) & (x != 0) & np.isfinite(x) & (exponent < 0)
+        allowed = 1 if DTYPES[dtype].is_half else abs(exponent)
+        ulp.assert_same(actual[~lost], expected[~lost], allowed)
+
+
+@pytest.mark.parametrize("dtype", INTEGERS)
+def test_integer_powers_of_integers_wrap(dtype):
+    exponents = (0, 1, 2, 3, 5, 8)
+    rng = np.random.default_rng(10)
+    x = np.concatenate([reference.random_values(rng, dtype, 500, None), np.arange(9).astype(dtype)])
+    results = simt.evaluate(lambda x: tuple(lax.integer_pow(x, n) for n in exponents), x)
+    for exponent, actual in zip(exponents, results, strict=True):
+        expected = np.asarray(lax.integer_pow(jnp.asarray(x), exponent))
+        np.testing.assert_array_equal(actual, expected)
+
+
+# ---- Rounding ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_rounding_of_halfway_values(dtype):
+    x = np.array([0.5, 1.5, 2.5, -0.5, -1.5, -2.5, 0.49, -0.49, 3.51, -0.0, np.inf, np.nan])
+    x = np.concatenate([x, [np.nextafter(np.float32(0.5), np.float32(0)), 8388609, 4503599627370497]])
+    with np.errstate(over="ignore"):
+        x = np.concatenate([x.astype(reference.np_dtype(dtype)), reference.special_values(dtype)])
+    away, even = simt.evaluate(
+        lambda x: (
+            lax.round(x, lax.RoundingMethod.AWAY_FROM_ZERO),
+            lax.round(x, lax.RoundingMethod.TO_NEAREST_EVEN),
+        ),
+        x,
+    )
+    wide = x.astype(np.float64)
+    truncated = np.trunc(wide)
+    with np.errstate(invalid="ignore"):
+        up = np.abs(wide - truncated) >= 0.5
+    expected = np.copysign(truncated + np.where(up, np.copysign(1, wide), 0), wide)
+    ulp.assert_same(away, expected.astype(x.dtype))
+    ulp.assert_same(even, np.rint(wide).astype(x.dtype))
+
+
+# ---- Selection -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_selection_by_a_bool(dtype):
+    rng = np.random.default_rng(11)
+    which = rng.integers(0, 2, 100).astype(bool)
+    cases = [reference.random_values(rng, dtype, 100, (-4, 4)) for _ in range(2)]
+    actual = simt.evaluate(lambda which, *cases: lax.select_n(which, *cases), which, *cases)
+    ulp.assert_same(actual, np.where(which, cases[1], cases[0]))
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 5])
+def test_selection_by_an_integer(count):
+    rng = np.random.default_rng(12)
+    which = rng.integers(0, count, 100).astype(np.int32)
+    cases = [rng.normal(size=100).astype(np.float32) for _ in range(count)]
+    actual = simt.evaluate(lambda which, *cases: lax.select_n(which, *cases), which, *cases)
+    ulp.assert_same(actual, np.choose(which, cases))
+
+
+# ---- The rest ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_polynomials(dtype):
+    if not hasattr(lax, "polynomial"):
+        pytest.skip(f"JAX {jax.__version__} has no lax.polynomial")
+    rng = np.random.default_rng(13)
+    x, *cs = (reference.random_values(rng, dtype, 500, (0.1, 2)) for _ in range(4))
+    actual = simt.evaluate(lambda x, *cs: lax.polynomial(x, cs), x, *cs)
+    wide = [np.asarray(v, np.float64) for v in (x, *cs)]
+    expected = np.asarray(lax.polynomial(jnp.asarray(wide[0]), tuple(map(jnp.asarray, wide[1:]))))
+    ulp.assert_same(actual, expected.astype(x.dtype), 1 if DTYPES[dtype].is_half else 4)
+
+
+def _same(primitive, **params):
+    return lambda x: primitive.bind(x, **params)
+
+
+IDENTITIES = {
+    "stop_gradient": lax.stop_gradient,
+    "broadcast_in_dim": _same(
+        lax.broadcast_in_dim_p, shape=(), broadcast_dimensions=(), sharding=None
+    ),
+    "reshape": _same(lax.reshape_p, new_sizes=(), dimensions=None, sharding=None),
+    "squeeze": _same(lax.squeeze_p, dimensions=()),
+}
+
+
+@pytest.mark.parametrize("name", IDENTITIES)
+def test_changes_of_a_scalars_shape_keep_its_value(name):
+    x = np.array([1.5, -0.0, np.inf], np.float32)
+    functor = simt.make_functor(IDENTITIES[name], ["float32"])
+    # JAX itself forwards the operand of some.
+    assert [equation.primitive.name for equation in functor.jaxpr.eqns] in ([name], [])
+    ulp.assert_same(simt.evaluate(IDENTITIES[name], x), x)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_empty_values_can_be_compiled(dtype):
+    empty = primitives.empty2_p
+    kernel = simt.make_kernel(lambda x: empty.bind(dtype=jnp.dtype(dtype), memory_space=jax.memory.Space.Device), [dtype])
+    simt.build([kernel])
+
+
+def test_every_parametric_primitive_has_a_test():
+    tested = {
+        *IDENTITIES,
+        *("convert_element_type", "bitcast_convert_type", "integer_pow", "round", "select_n"),
+        *("polynomial", "empty2"),
+    }
+    assert set(PARAMETRIC) == tested

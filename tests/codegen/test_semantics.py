@@ -1,0 +1,186 @@
+"""Meanings on which C++, NumPy and XLA differ: what XLA does is right."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import pytest
+from jax import lax
+from support import simt, ulp
+
+LOW, HIGH = -(2**31), 2**31 - 1
+
+
+@pytest.fixture(scope="module", autouse=True)
+def x64_types():
+    with jax.enable_x64(True):
+        yield
+
+
+# ---- Integers ------------------------------------------------------------------------------------
+
+
+def test_integer_division_by_zero_and_of_the_smallest_integer():
+    x = np.array([7, -7, 0, LOW, LOW, HIGH, -7, 7, -7], np.int32)
+    y = np.array([0, 0, 0, -1, 0, -1, 2, -2, -2], np.int32)
+    quotient, rest = simt.evaluate(lambda x, y: (lax.div(x, y), lax.rem(x, y)), x, y, sanitize=True)
+    np.testing.assert_array_equal(quotient, [-1, -1, -1, LOW, -1, -HIGH, -3, -3, 3])
+    np.testing.assert_array_equal(rest, [7, -7, 0, 0, LOW, 0, -1, 1, -1])
+
+
+def test_unsigned_division_by_zero():
+    x, y = np.array([7, 0, 2**32 - 1, 7], np.uint32), np.array([0, 0, 0, 2], np.uint32)
+    quotient, rest = simt.evaluate(lambda x, y: (lax.div(x, y), lax.rem(x, y)), x, y, sanitize=True)
+    np.testing.assert_array_equal(quotient, np.array([2**32 - 1] * 3 + [3], np.uint32))
+    np.testing.assert_array_equal(rest, np.array([7, 0, 2**32 - 1, 1], np.uint32))
+
+
+def test_floor_division_and_modulo_have_pythons_signs():
+    x, y = np.array([-7, -7, 7, 7], np.int32), np.array([2, -2, 2, -2], np.int32)
+    quotient, rest = simt.evaluate(lambda x, y: (x // y, x % y), x, y, sanitize=True)
+    np.testing.assert_array_equal(quotient, x // y)
+    np.testing.assert_array_equal(rest, x % y)
+
+
+def test_integers_wrap_around():
+    x = np.array([HIGH, LOW, LOW, 2**16], np.int32)
+    results = simt.evaluate(
+        lambda x: (x + 1, x - 1, x * x, -x, jnp.abs(x), lax.square(x)), x, sanitize=True
+    )
+    expected = (
+        [LOW, LOW + 1, LOW + 1, 2**16 + 1],
+        [HIGH - 1, HIGH, HIGH, 2**16 - 1],
+        [1, 0, 0, 0],
+        [-HIGH, LOW, LOW, -(2**16)],
+        [HIGH, LOW, LOW, 2**16],
+        [1, 0, 0, 0],
+    )
+    for actual, wanted in zip(results, expected, strict=True):
+        np.testing.assert_array_equal(actual, np.array(wanted, np.int32))
+
+
+def test_unsigned_integers_wrap_around():
+    x = np.array([0, 1, 2**32 - 1, 2**16], np.uint32)
+    results = simt.evaluate(lambda x: (x + 1, x - 1, x * x, -x), x, sanitize=True)
+    for actual, wanted in zip(results, (x + 1, x - 1, x * x, -x), strict=True):
+        np.testing.assert_array_equal(actual, wanted)
+
+
+@pytest.mark.parametrize("source", ["float32", "float64"])
+def test_conversion_to_unsigned_integers_saturates(source):
+    x = np.array([-1.5, -0.5, np.nan, np.inf, -np.inf, 2.0**32, 3e9, 2.9], source)
+    actual = simt.evaluate(lambda x: x.astype("uint32"), x)
+    top = 2**32 - 1
+    np.testing.assert_array_equal(
+        actual, np.array([0, 0, 0, top, 0, top, 3_000_000_000, 2], np.uint32)
+    )
+
+
+# ---- Floats --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_a_nan_is_the_largest_and_the_smallest(dtype):
+    dtype = np.dtype(ml_dtypes.bfloat16) if dtype == "bfloat16" else np.dtype(dtype)
+    nan = np.nan
+    x = np.array([nan, 1, nan, nan, np.inf], dtype)
+    y = np.array([1, nan, nan, -np.inf, nan], dtype)
+    for result in simt.evaluate(
+        lambda x, y: (jnp.maximum(x, y), jnp.minimum(x, y), jnp.clip(x, -1.0, y)), x, y
+    ):
+        assert np.isnan(result.astype(np.float64)).all()
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_zero_is_larger_than_minus_zero(dtype):
+    x, y = np.array([0.0, -0.0, 0.0, -0.0], dtype), np.array([-0.0, 0.0, 0.0, -0.0], dtype)
+    largest, smallest = simt.evaluate(lambda x, y: (lax.max(x, y), lax.min(x, y)), x, y)
+    assert np.signbit(largest).tolist() == [False, False, False, True]
+    assert np.signbit(smallest).tolist() == [True, True, False, True]
+
+
+def test_negation_and_sign_keep_the_sign_of_zero():
+    x = np.array([0.0, -0.0, np.nan, -np.inf, 3], np.float32)
+    negative, sign, magnitude = simt.evaluate(lambda x: (-x, jnp.sign(x), jnp.abs(x)), x)
+    ulp.assert_same(negative, np.array([-0.0, 0.0, np.nan, np.inf, -3], np.float32))
+    ulp.assert_same(sign, np.array([0.0, -0.0, np.nan, -1, 1], np.float32))
+    ulp.assert_same(magnitude, np.array([0, 0, np.nan, np.inf, 3], np.float32))
+
+
+def test_comparisons_with_nan():
+    x, y = np.array([np.nan, 1, np.nan], np.float32), np.array([1, np.nan, np.nan], np.float32)
+    results = simt.evaluate(lambda x, y: (x == y, x != y, x < y, x <= y, x > y, x >= y), x, y)
+    assert [result.tolist() for result in results] == [
+        [value] * 3 for value in (False, True, False, False, False, False)
+    ]
+
+
+def test_the_remainder_has_the_sign_of_the_dividend():
+    x = np.array([5.5, -5.5, 5.5, -0.0, 1, np.inf], np.float32)
+    y = np.array([2, 2, -2, 2, np.inf, 2], np.float32)
+    expected = np.array([1.5, -1.5, 1.5, -0.0, 1, np.nan], np.float32)
+    ulp.assert_same(simt.evaluate(lax.rem, x, y), expected)
+
+
+def test_subnormals_are_kept():
+    x = np.array([1e-45, -1e-45, 1e-40], np.float32)
+    doubled, is_true = simt.evaluate(lambda x: (x * 2, x.astype(bool)), x)
+    ulp.assert_same(doubled, x * 2)
+    assert is_true.all()
+
+
+# ---- Branches ------------------------------------------------------------------------------------
+
+
+def test_a_cond_takes_one_branch():
+    """Which results are those of the branch taken, also at 0 and NaN."""
+    x = np.array([-1.5, 0.0, 2.0, np.nan], np.float32)
+
+    def fun(x):
+        return lax.cond(x > 0, lambda x: (jnp.log(x), x > 1), lambda x: (-x, x == 0), x)
+
+    first, second = simt.evaluate(fun, x, sanitize=True)
+    ulp.assert_same(first, np.array([1.5, -0.0, np.log(np.float32(2)), np.nan], np.float32), 1)
+    assert second.tolist() == [False, True, True, False]
+
+
+def test_a_branch_is_not_computed_unless_taken():
+    def fun(x):
+        return lax.cond(x > 0, lambda x: jnp.exp(jnp.sin(x)), lambda x: jnp.tanh(x), x)
+
+    source = simt.make_kernel(fun, ["float32"]).source
+    lines = [line.strip() for line in source.splitlines()]
+    opening, otherwise = lines.index("if (v1 <= 0) {"), lines.index("} else {")
+    end = lines.index("}", otherwise)
+    assert sum("tanhf" in line for line in lines[opening:otherwise]) == 1
+    assert sum("expf" in line or "sinf" in line for line in lines[otherwise:end]) == 2
+    assert not any("tanhf" in line or "expf" in line for line in lines[:opening] + lines[end:])
+
+
+def test_a_switch_clamps_its_index():
+    x = np.arange(-3, 7, dtype=np.int32)
+    branches = [lambda x: x * 10, lambda x: x + 100, lambda x: -x]
+    actual = simt.evaluate(lambda x: lax.switch(x, branches, x), x)
+    expected = [x * 10 if x <= 0 else x + 100 if x == 1 else -x for x in x.tolist()]
+    np.testing.assert_array_equal(actual, np.array(expected, np.int32))
+
+
+def test_nested_conds():
+    def fun(x, y):
+        def inner(x, y):
+            return lax.cond(y > 0, lambda x, y: x + y, lambda x, y: x - y, x, y)
+
+        return lax.cond(x > 0, inner, lambda x, y: x * y, x, y)
+
+    x, y = (v.ravel() for v in np.meshgrid(np.arange(-2.0, 3), np.arange(-2.0, 3)))
+    expected = np.where(x > 0, np.where(y > 0, x + y, x - y), x * y)
+    np.testing.assert_array_equal(simt.evaluate(fun, x, y), expected)
+
+
+def test_a_cond_that_passes_16_bit_floats_through():
+    x = np.linspace(-3, 3, 13).astype(ml_dtypes.bfloat16)
+    actual = simt.evaluate(lambda x: lax.cond(x > 0, lambda x: x, lambda x: x * 2, x), x)
+    expected = np.where(x > 0, x, x * 2)
+    np.testing.assert_array_equal(actual.astype(np.float64), expected.astype(np.float64))

@@ -1,0 +1,37 @@
+"""What the tests on a GPU share.
+
+``pytest -m gpu`` selects them. Where JAX has no CUDA device they fail: who asked for them wants to
+know. To work on them without a GPU, ``JEW_GPU_TESTS_ON=cpu`` runs what means something on XLA's own
+operations and skips the rest; it proves nothing about kernels.
+"""
+
+import os
+
+# The processes that tests start need memory of the same GPU.
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+
+import jax
+import pytest
+from gpu import device
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _device():
+    if not device.ON_CPU and jax.default_backend() != "gpu":
+        pytest.fail(
+            f"the tests marked gpu need an NVIDIA GPU; JAX has {jax.devices()}", pytrace=False
+        )
+
+
+@pytest.fixture(scope="session")
+def kernels_only():
+    """For tests that say nothing about XLA's own operations."""
+    if device.ON_CPU:
+        pytest.skip("needs kernels")
+
+
+@pytest.fixture(autouse=True)
+def _array_semantics():
+    """JAX's usual promotion, whatever the other tests ask for."""
+    with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
+        yield

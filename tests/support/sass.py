@@ -1,0 +1,68 @@
+"""What is in the machine code of a kernel."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import importlib.metadata
+import pathlib
+import re
+import shutil
+import subprocess
+import tempfile
+
+import pytest
+
+
+@functools.cache
+def require_nvrtc() -> tuple[int, ...]:
+    """The architectures that NVRTC compiles for; skips the test where it is not installed."""
+    pathfinder = pytest.importorskip("cuda.pathfinder")
+    try:
+        path = pathfinder.load_nvidia_dynamic_lib("nvrtc").abs_path
+    except pathfinder.DynamicLibNotFoundError:
+        pytest.skip("NVRTC is not installed (package nvidia-cuda-nvrtc)")
+    library = ctypes.CDLL(path)
+    count = ctypes.c_int()
+    assert library.nvrtcGetNumSupportedArchs(ctypes.byref(count)) == 0
+    archs = (ctypes.c_int * count.value)()
+    assert library.nvrtcGetSupportedArchs(archs) == 0
+    return tuple(sorted(archs))
+
+
+@functools.cache
+def require_nvdisasm() -> str:
+    """The path of nvdisasm; skips the test where it is not installed."""
+    on_path = shutil.which("nvdisasm")
+    if on_path is not None:
+        return on_path
+    try:
+        files = importlib.metadata.files("nvidia-cuda-nvdisasm") or ()
+    except importlib.metadata.PackageNotFoundError:
+        files = ()
+    for file in files:
+        if file.name == "nvdisasm":
+            return str(file.locate())
+    pytest.skip("nvdisasm is not installed (package nvidia-cuda-nvdisasm)")
+
+
+_INSTRUCTION = re.compile(r"/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P[T0-9]+\s+)?([A-Z][A-Z0-9_.]*)")
+
+
+def opcodes(cubin: bytes) -> list[str]:
+    """The opcodes of every instruction, with their modifiers: ``LDG.E.128.CONSTANT``."""
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        pathlib.Path(file.name).write_bytes(cubin)
+        done = subprocess.run(
+            [require_nvdisasm(), "-c", file.name], capture_output=True, text=True, check=True
+        )
+    return _INSTRUCTION.findall(done.stdout)
+
+
+def access_bits(opcode: str) -> int:
+    """How many bits a load or store moves: 32 unless its modifiers say otherwise."""
+    modifiers = opcode.split(".")
+    for name, bits in (("128", 128), ("64", 64), ("U16", 16), ("S16", 16), ("U8", 8), ("S8", 8)):
+        if name in modifiers:
+            return bits
+    return 32

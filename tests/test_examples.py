@@ -1,0 +1,84 @@
+"""The examples and the benchmark run as their users run them: as programs."""
+
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+
+
+def start(*arguments, cwd=ROOT):
+    # Without the virtual devices of the other tests, and beside them where there is a GPU.
+    environment = {**os.environ, "XLA_FLAGS": "", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+    command = [sys.executable, *map(str, arguments)]
+    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True)
+
+
+def run(*arguments, cwd=ROOT):
+    done = start(*arguments, cwd=cwd)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_readme(nvrtc, tmp_path):
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    program = "\n".join(blocks) + "print([gradient.shape for gradient in gradients])"
+    output = run("-W", "error", "-c", program, cwd=tmp_path)
+    assert "__global__" in output
+    assert output.endswith("[(1024, 1024), (1024,)]\n")
+
+
+def test_quickstart():
+    output = run("-W", "error", "examples/quickstart.py")
+    assert "jit, vmap and grad agree with jax.numpy." in output
+    assert re.search(r"float32 gradient +(XLA's operations|CUDA kernels: 1) ", output)
+
+
+def test_digits_learns_and_draws(tmp_path):
+    picture = tmp_path / "digits.png"
+    output = run("examples/digits.py", "--steps=100", "--seeds=2", "--quiet", "--output", picture)
+    (line,) = output.splitlines()
+    accuracy = re.fullmatch(r"test accuracy: (0\.\d+), mean of 2 seeds", line)
+    assert float(accuracy.group(1)) > 0.9
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_digits_has_one_kernel_forward_and_one_backward_per_activation():
+    # Lowered for CUDA, which needs no GPU.
+    program = """
+import jax, jax.numpy as jnp
+import digits
+
+parameters, state = digits.ensemble_start(jax.random.split(jax.random.key(0), 3))
+keys = jax.random.split(jax.random.key(1), 3)
+data = jnp.zeros((200, 64)), jnp.zeros(200, jnp.int32)
+step = digits.ensemble_step.trace(parameters, state, keys, *data)
+print(step.lower(lowering_platforms=("cuda",)).as_text())
+"""
+    text = run("-c", program, cwd=ROOT / "examples")
+    assert text.count("stablehlo.custom_call @jax_elementwise_kernel") == 4
+
+
+def test_digits_refuses_no_steps():
+    done = start("examples/digits.py", "--steps=0")
+    assert done.returncode == 2
+    assert "invalid positive value: '0'" in done.stderr
+
+
+def test_bandwidth_quick(tmp_path):
+    file = tmp_path / "measurements.json"
+    output = run("-W", "error", "benchmarks/bandwidth.py", "--quick", "--json", file)
+    measured = json.loads(file.read_text())
+    rows = measured["bandwidth"]
+    assert {row["dtype"] for row in rows} == {"float32", "bfloat16"}
+    assert output.count("\n| ") == len(rows) + 1  # and the head
+    add = next(row for row in rows if row["function"] == "x + y" and row["dtype"] == "float32")
+    assert add["bytes"] == 3 * 4 * add["size"]
+    assert all(row["ours_us"] > 0 and row["xla_us"] > 0 for row in rows)
+    # The second process finds what the first one compiled, if there is anything to compile.
+    cold, warm = (measured["first_call"][process]["counters"] for process in ("cold", "warm"))
+    assert warm["compilations"] == 0
+    assert warm["disk_hits"] == cold["compilations"]
