@@ -296,6 +296,13 @@ def test_float64_stays_float64_with_x64(x64):
     np.testing.assert_allclose(result, np.sin(x) * 2, rtol=1e-15)
 
 
+def test_64_bit_integers_are_exact_with_x64(x64):
+    n = np.array([2**40, -(2**62), 3])
+    result = je.elementwise(lambda n: (n + 1, n * 2))(n)
+    np.testing.assert_array_equal(result, [n + 1, n * 2])
+    assert {r.dtype for r in result} == {np.dtype("int64")}
+
+
 # ---- Shapes --------------------------------------------------------------------------------------
 
 

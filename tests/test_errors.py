@@ -53,11 +53,6 @@ def test_dtypes_that_kernels_do_not_take(call, lowering, dtype):
     assert "lowering='xla'" in str(error.value)
 
 
-def test_64_bit_integers_are_not_taken_for_32_bit_ones(x64):
-    with pytest.raises(TypeError, match=r"argument 'x' of dtype int64"):
-        je.elementwise(lambda x: x)(np.arange(3))
-
-
 @pytest.mark.parametrize("lowering", ["auto", "kernel", "xla"])
 @PLATFORMS_ARE_ALIKE
 def test_typed_keys_are_no_numbers(call, lowering):

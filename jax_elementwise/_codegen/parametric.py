@@ -35,7 +35,9 @@ def _convert_element_type(params: dict[str, Any], operands: Sequence[Value], to:
     if operand.dtype == to:
         return operand
     code = operand.code
-    if operand.dtype.compute != to.compute:
+    if operand.dtype.compute == "double" and to.name == "float16":
+        code = f"round_to_odd({code})"
+    elif operand.dtype.compute != to.compute:
         code = f"convert<{to.compute}>({code})"
     return round_if_needed(Value(code, to, exact=not to.is_half))
 

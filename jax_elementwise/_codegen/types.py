@@ -42,6 +42,8 @@ DTYPES: dict[str, DType] = {
         DType("bool", "bool8", "bool", "bool", 1),
         DType("int32", "int", "int", "int", 4),
         DType("uint32", "uint32", "uint32", "int", 4),
+        DType("int64", "int64", "int64", "int", 8),
+        DType("uint64", "uint64", "uint64", "int", 8),
         DType("float16", "float16", "float", "float", 2),
         DType("bfloat16", "bfloat16", "float", "float", 2),
         DType("float32", "float", "float", "float", 4),
@@ -69,9 +71,11 @@ def literal(value: Any, dtype: DType) -> str:
     if dtype.kind == "bool":
         return "true" if value else "false"
     if dtype.kind == "int":
-        if dtype.compute == "uint32":
-            return f"{int(value)}u"
-        return "(-2147483647 - 1)" if int(value) == -(2**31) else f"{int(value)}"
+        suffix = {"int": "", "uint32": "u", "int64": "ll", "uint64": "ull"}[dtype.compute]
+        smallest = -(2 ** (8 * dtype.itemsize - 1))
+        if int(value) == smallest:
+            return f"({smallest + 1}{suffix} - 1)"
+        return f"({int(value)}{suffix})" if int(value) < 0 else f"{int(value)}{suffix}"
     # Round to the declared type, then widen, exactly, to the one that is computed in.
     rounded = np.asarray(value, dtype=jnp.dtype(dtype.name))
     if dtype.compute == "float":

@@ -79,6 +79,13 @@ def test_call_sites_agree_on_every_byte():
     assert here == there == same.cuda_source(jnp.ones(8), jnp.ones(8))
 
 
+def test_an_elementwise_function_inside_another_is_written_out():
+    inner = je.elementwise(lambda x: jnp.tanh(x) * 2, name="inner")
+    outer = je.elementwise(lambda x: inner(x) + 1, name="outer").cuda_source(jnp.ones(3))
+    flat = je.elementwise(lambda x: jnp.tanh(x) * 2 + 1, name="outer").cuda_source(jnp.ones(3))
+    assert outer == flat
+
+
 def test_the_digest_depends_on_text_and_options():
     def fun(x):
         return x * 3
@@ -244,7 +251,9 @@ def _line(fun):
 
 def test_an_unknown_primitive_is_refused_with_its_place():
     place = rf"test_emit\.py:{_line(_uses_a_mystery)}:\d+ \(_uses_a_mystery\)"
-    message = rf"^cannot generate a kernel for the primitive 'mystery', at .*{place}\. Compute it outside"
+    message = (
+        rf"^cannot generate a kernel for the primitive 'mystery', at .*{place}\. Compute it outside"
+    )
     with pytest.raises(NotImplementedError, match=message):
         simt.make_kernel(_uses_a_mystery, ["float32"])
 
@@ -292,12 +301,15 @@ def test_as_many_operands_as_a_kernel_takes():
 
 
 def test_more_operands_than_a_kernel_takes_are_refused():
-    message = r"'many' has 128 operands \(captured values count\) and 1 results; one kernel takes 128"
+    message = (
+        r"'many' has 128 operands \(captured values count\) and 1 results; one kernel takes 128"
+    )
     with pytest.raises(ValueError, match=message):
         simt.make_kernel(lambda *xs: sum(xs), ["float32"] * 128, name="many")
 
 
 def test_more_broadcast_operands_than_a_kernel_takes_are_refused():
     shapes = [(2, 3, 4, 5, 6), *([(3, 1, 5, 1), (2, 1, 4, 1, 6)] * 45)]
-    with pytest.raises(ValueError, match="'many' has 91 operands .* fewer when many of them are broadc"):
+    message = r"'many' has 91 operands .* fewer when many of them are broadcast"
+    with pytest.raises(ValueError, match=message):
         simt.make_kernel(lambda *xs: sum(xs), ["float32"] * 91, shapes, name="many")

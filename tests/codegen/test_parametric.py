@@ -156,7 +156,7 @@ def test_conversion_to_int_saturates_and_truncates():
 
 
 def test_16_bit_floats_are_rounded_at_conversions_and_results_only():
-    """Of 1 + 2^-9 and so on, bfloat16 keeps nothing; float32, which is computed in, keeps it all."""
+    """bfloat16 cannot hold 1 + 2^-9; float32, which is computed in, can."""
     x = np.full(8, 2**-9).astype(ml_dtypes.bfloat16)
     kept, lost, late = simt.evaluate(
         lambda x: (
@@ -218,7 +218,9 @@ def test_integer_powers_of_integers_wrap(dtype):
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_rounding_of_halfway_values(dtype):
     x = np.array([0.5, 1.5, 2.5, -0.5, -1.5, -2.5, 0.49, -0.49, 3.51, -0.0, np.inf, np.nan])
-    x = np.concatenate([x, [np.nextafter(np.float32(0.5), np.float32(0)), 8388609, 4503599627370497]])
+    x = np.concatenate(
+        [x, [np.nextafter(np.float32(0.5), np.float32(0)), 8388609, 4503599627370497]]
+    )
     with np.errstate(over="ignore"):
         x = np.concatenate([x.astype(reference.np_dtype(dtype)), reference.special_values(dtype)])
     away, even = simt.evaluate(
@@ -235,6 +237,40 @@ def test_rounding_of_halfway_values(dtype):
     expected = np.copysign(truncated + np.where(up, np.copysign(1, wide), 0), wide)
     ulp.assert_same(away, expected.astype(x.dtype))
     ulp.assert_same(even, np.rint(wide).astype(x.dtype))
+
+
+@pytest.mark.parametrize(("dtype", "bits"), [("float32", (5, 10)), ("float32", (8, 7))])
+def test_reduced_precision_is_that_of_lax(dtype, bits):
+    """Which makes 0 of what would be subnormal in the narrower format."""
+    rng = np.random.default_rng(15)
+    edges = 2.0 ** np.array([-14, -15, -24, -25, 15, 16]) * np.array([[1], [-1], [1 - 2**-11]])
+    values = [reference.special_values(dtype), reference.of_every_exponent(rng, dtype, 20000)]
+    values += [edges.ravel().astype(dtype), np.array([65519, 65520], dtype)]
+    values.append((rng.uniform(-2, 2, 5000) * 2.0 ** rng.integers(-26, 18, 5000)).astype(dtype))
+    x = np.concatenate(values)
+    x = x[(x == 0) | ~(np.abs(x) < np.finfo(dtype).tiny)]
+    with np.errstate(invalid="ignore"):  # signalling NaNs
+        wide = jnp.asarray(x.astype(np.float64))
+    expected = np.asarray(lax.reduce_precision(wide, *bits)).astype(dtype)
+    ulp.assert_same(simt.evaluate(lambda x: lax.reduce_precision(x, *bits), x), expected)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "bits"),
+    [("float16", (5, 10)), ("bfloat16", (8, 7)), ("float32", (8, 23)), ("float64", (11, 52))],
+)
+def test_reduction_to_a_dtypes_own_precision_rounds_to_it(dtype, bits):
+    x = reference.random_values(np.random.default_rng(16), dtype, 1000, (0.1, 4))
+    wide = x.astype(np.float64)
+    actual = simt.evaluate(lambda x: lax.reduce_precision(x * x, *bits) - 1, x)
+    ulp.assert_same(
+        actual, (np.square(wide).astype(x.dtype).astype(np.float64) - 1).astype(x.dtype)
+    )
+
+
+def test_precisions_of_no_dtype_are_refused():
+    with pytest.raises(NotImplementedError, match=r"reduce_precision of float32 to \(4, 3\)"):
+        simt.make_kernel(lambda x: lax.reduce_precision(x, 4, 3), ["float32"])
 
 
 # ---- Selection -----------------------------------------------------------------------------------
@@ -299,7 +335,9 @@ def test_changes_of_a_scalars_shape_keep_its_value(name):
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_empty_values_can_be_compiled(dtype):
     empty = primitives.empty2_p
-    kernel = simt.make_kernel(lambda x: empty.bind(dtype=jnp.dtype(dtype), memory_space=jax.memory.Space.Device), [dtype])
+    kernel = simt.make_kernel(
+        lambda x: empty.bind(dtype=jnp.dtype(dtype), memory_space=jax.memory.Space.Device), [dtype]
+    )
     simt.build([kernel])
 
 
@@ -307,6 +345,6 @@ def test_every_parametric_primitive_has_a_test():
     tested = {
         *IDENTITIES,
         *("convert_element_type", "bitcast_convert_type", "integer_pow", "round", "select_n"),
-        *("polynomial", "empty2"),
+        *("reduce_precision", "polynomial", "empty2"),
     }
     assert set(PARAMETRIC) == tested

@@ -40,12 +40,15 @@ void test_division(std::uint64_t divisor, std::mt19937_64& random) {
   const jax_elementwise::Divider divider = make_divider(divisor, bits);
   const auto test = [&](std::uint64_t dividend) {
     const Index quotient = divider.divide(static_cast<Index>(dividend));
-    expect(static_cast<std::uint64_t>(quotient) == dividend / divisor, "dividend / divisor", dividend, divisor);
+    expect(static_cast<std::uint64_t>(quotient) == dividend / divisor, "dividend / divisor",
+           dividend, divisor);
   };
   // Around every multiple that matters: the first few, the last ones, and random ones between.
   const std::uint64_t quotients = largest / divisor;
   for (int i = 0; i < 60; ++i) {
-    const std::uint64_t quotient = i < 4 ? i : i < 8 ? quotients - (i - 4) : random() % (quotients + 1);
+    const std::uint64_t quotient = i < 4   ? i
+                                   : i < 8 ? quotients - (i - 4)
+                                           : random() % (quotients + 1);
     if (quotient > quotients) continue;
     const std::uint64_t multiple = quotient * divisor;
     test(multiple);
@@ -68,7 +71,8 @@ void test_divider() {
       if (divisor != 0 && divisor <= largest) test_division<Index>(divisor, random);
     }
   }
-  for (const std::uint64_t divisor : {largest, largest - 1, largest / 2, largest / 3, largest / 2 + 1}) {
+  for (const std::uint64_t divisor :
+       {largest, largest - 1, largest / 2, largest / 3, largest / 2 + 1}) {
     test_division<Index>(divisor, random);
   }
   for (int i = 0; i < 20000; ++i) {
@@ -79,11 +83,14 @@ void test_divider() {
 // Small enough to try everything.
 void test_every_small_division() {
   for (std::uint64_t divisor = 1; divisor <= 300; ++divisor) {
-    const jax_elementwise::Divider narrow = make_divider(divisor, 32), wide = make_divider(divisor, 64);
+    const jax_elementwise::Divider narrow = make_divider(divisor, 32),
+                                   wide = make_divider(divisor, 64);
     for (std::uint64_t dividend = 0; dividend <= 3000; ++dividend) {
-      expect(narrow.divide(static_cast<int>(dividend)) == static_cast<int>(dividend / divisor), "32 bits", dividend, divisor);
-      expect(wide.divide(static_cast<long long>(dividend)) == static_cast<long long>(dividend / divisor), "64 bits", dividend,
-             divisor);
+      expect(narrow.divide(static_cast<int>(dividend)) == static_cast<int>(dividend / divisor),
+             "32 bits", dividend, divisor);
+      expect(wide.divide(static_cast<long long>(dividend)) ==
+                 static_cast<long long>(dividend / divisor),
+             "64 bits", dividend, divisor);
     }
   }
 }
@@ -98,10 +105,12 @@ void test_full_span() {
 }
 
 void test_max_blocks() {
-  expect(rt::max_blocks(132, 2048) == std::int64_t{132} * 8 * 1024, "max_blocks of an H200", 132, 2048);
+  expect(rt::max_blocks(132, 2048) == std::int64_t{132} * 8 * 1024, "max_blocks of an H200", 132,
+         2048);
   expect(rt::max_blocks(1, 1024) == 4096, "max_blocks of one multiprocessor", 1, 1024);
   // The grid's x dimension goes to 2^31 - 1.
-  expect(rt::max_blocks(1 << 20, 1 << 20) == (std::int64_t{1} << 31) - 1, "max_blocks without end", 1 << 20, 1 << 20);
+  expect(rt::max_blocks(1 << 20, 1 << 20) == (std::int64_t{1} << 31) - 1, "max_blocks without end",
+         1 << 20, 1 << 20);
 }
 
 }  // namespace

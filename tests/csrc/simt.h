@@ -1,8 +1,8 @@
 // A stand-in for CUDA's execution model: a kernel's text compiles as host C++, and its threads run
 // one after another. Enough for kernels without shared memory and barriers.
 //
-// Include it before the kernel. What the kernel names of CUDA is a macro or a variable here, and the
-// functions of CUDA's mathematics that libm lacks are defined.
+// Include it before the kernel. What the kernel names of CUDA is a macro or a variable here, and
+// the functions of CUDA's mathematics that libm lacks are defined.
 #pragma once
 
 #include <math.h>
@@ -29,7 +29,8 @@ inline long double inverse_erf(long double x) {
   // Winitzki's approximation, within 1%; a straight line where the series begins with one.
   const long double a = 0.147L, log_term = logl((1 - magnitude) * (1 + magnitude));
   const long double b = 2 / (3.14159265358979323846L * a) + log_term / 2;
-  long double y = magnitude < 1e-3L ? half_root_pi * magnitude : sqrtl(sqrtl(b * b - log_term / a) - b);
+  long double y =
+      magnitude < 1e-3L ? half_root_pi * magnitude : sqrtl(sqrtl(b * b - log_term / a) - b);
   for (int step = 0; step < 5; ++step) {
     // 1 - magnitude is exact where erfc is what keeps its digits.
     const long double error = magnitude < 0.5L ? erfl(y) - magnitude : (1 - magnitude) - erfcl(y);
@@ -69,7 +70,9 @@ template <auto kernel>
 struct Adapter;
 template <class... Parameters, void (*kernel)(Parameters...)>
 struct Adapter<kernel> {
-  static void call(void** parameters) { call_with(kernel, parameters, std::index_sequence_for<Parameters...>{}); }
+  static void call(void** parameters) {
+    call_with(kernel, parameters, std::index_sequence_for<Parameters...>{});
+  }
 };
 
 // Every thread of every block, in order.

@@ -32,9 +32,11 @@ namespace {
 
 constexpr CUresult kInvalidValue = 1;
 
-CUresult launch_kernel(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
-                       unsigned block_y, unsigned block_z, unsigned shared_bytes, CUstream, void** params, void** extra) {
-  if (grid_x == 0 || grid_y != 1 || grid_z != 1 || block_x == 0 || block_y != 1 || block_z != 1) return kInvalidValue;
+CUresult launch_kernel(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+                       unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,
+                       CUstream, void** params, void** extra) {
+  if (grid_x == 0 || grid_y != 1 || grid_z != 1 || block_x == 0 || block_y != 1 || block_z != 1)
+    return kInvalidValue;
   if (shared_bytes != 0 || extra != nullptr) return kInvalidValue;
   simt::run(*reinterpret_cast<const simt::Kernel*>(function), grid_x, block_x, params);
   return 0;
@@ -54,7 +56,9 @@ const Driver& driver() {
 }
 
 void check(CUresult result, const char* call) {
-  if (result != 0) throw Error(Fault::kInternal, std::string(call) + " failed with code " + std::to_string(result));
+  if (result != 0)
+    throw Error(Fault::kInternal,
+                std::string(call) + " failed with code " + std::to_string(result));
 }
 
 }  // namespace jax_elementwise::runtime
@@ -104,12 +108,15 @@ class Words {
 class Buffer {
  public:
   Buffer(std::size_t offset, std::size_t bytes, bool is_result)
-      : begin_((is_result ? kGuard : 0) + offset), bytes_(bytes), size_(begin_ + bytes + (is_result ? kGuard : 0)) {
+      : begin_((is_result ? kGuard : 0) + offset),
+        bytes_(bytes),
+        size_(begin_ + bytes + (is_result ? kGuard : 0)) {
     void* block = nullptr;
     if (posix_memalign(&block, kBaseAlignment, size_ == 0 ? 1 : size_) != 0) die("out of memory");
     block_ = static_cast<unsigned char*>(block);
     std::memset(block_, kSentinel, size_);
-    // What lies before an input is not the kernel's to read either. (Whole granules of 8 bytes only.)
+    // What lies before an input is not the kernel's to read either. (Whole granules of 8 bytes
+    // only.)
     if (!is_result) ASAN_POISON_MEMORY_REGION(block_, begin_);
   }
   ~Buffer() {
@@ -127,7 +134,8 @@ class Buffer {
       if (i == begin_) i += bytes_;
       if (i < size_ && block_[i] != kSentinel) {
         die("result " + std::to_string(array) + " was written at byte " +
-            std::to_string(static_cast<long long>(i) - static_cast<long long>(begin_)) + " of " + std::to_string(bytes_));
+            std::to_string(static_cast<long long>(i) - static_cast<long long>(begin_)) + " of " +
+            std::to_string(bytes_));
       }
     }
   }
@@ -147,7 +155,8 @@ void write_word(std::FILE* out, std::int64_t word) { write_words(out, &word, siz
 
 void run_call(Words& in, std::FILE* out) {
   const simt::Kernel& kernel = kKernels[in.next()];
-  rt::LoadedKernel loaded{reinterpret_cast<rt::CUfunction>(const_cast<simt::Kernel*>(&kernel)), in.next()};
+  rt::LoadedKernel loaded{reinterpret_cast<rt::CUfunction>(const_cast<simt::Kernel*>(&kernel)),
+                          in.next()};
   rt::Call call;
   call.pack = static_cast<int>(in.next());
   call.index_bits = static_cast<int>(in.next());

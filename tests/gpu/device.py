@@ -39,10 +39,16 @@ def run(fun, *args, calls: int = 1):
     return jax.tree.map(np.asarray, compile_with_calls(fun, *args, calls=calls)(*args))
 
 
+@contextlib.contextmanager
+def cpu():
+    """Computes on the CPU, with 64-bit types."""
+    with jax.enable_x64(True), jax.default_device(jax.local_devices(backend="cpu")[0]):
+        yield
+
+
 def on_cpu(fun, *args) -> np.ndarray:
-    """The result of a function of arrays, which may be of 64 bits, computed by XLA on the CPU."""
-    cpu = jax.local_devices(backend="cpu")[0]
-    with jax.enable_x64(True), jax.default_device(cpu):
+    """The result of a function of arrays, computed by XLA on the CPU."""
+    with cpu():
         return np.asarray(jax.jit(fun)(*map(np.asarray, args)))
 
 

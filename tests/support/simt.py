@@ -102,7 +102,10 @@ def _object(source: pathlib.Path, sanitize: bool) -> pathlib.Path:
 
 def run_binary(path: pathlib.Path, *arguments: str) -> str:
     """Runs a program; a failure shows what it wrote, which is where sanitizers report."""
-    environment = os.environ | {"ASAN_OPTIONS": "detect_leaks=0", "UBSAN_OPTIONS": "print_stacktrace=1"}
+    environment = os.environ | {
+        "ASAN_OPTIONS": "detect_leaks=0",
+        "UBSAN_OPTIONS": "print_stacktrace=1",
+    }
     done = subprocess.run([path, *arguments], capture_output=True, text=True, env=environment)
     assert done.returncode == 0, f"exit status {done.returncode}\n{done.stderr[-6000:]}"
     return done.stdout

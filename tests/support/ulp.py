@@ -1,4 +1,4 @@
-"""Distances between floats in units in the last place, for float16, bfloat16, float32 and float64."""
+"""Distances between floats of 16, 32 and 64 bits, in units in the last place."""
 
 from __future__ import annotations
 

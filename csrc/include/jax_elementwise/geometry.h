@@ -20,17 +20,6 @@ JEW_DEVICE uint64 multiply_high(uint64 x, uint64 y) {
 #endif
 }
 
-template <class Index>
-struct Unsigned;
-template <>
-struct Unsigned<int> {
-  using type = uint32;
-};
-template <>
-struct Unsigned<int64> {
-  using type = uint64;
-};
-
 // Division by a number known at launch: a multiplication, an addition and a shift, exact for
 // dividends below 2^31 (2^63). Granlund & Montgomery, "Division by invariant integers using
 // multiplication", 1994, figure 4.1.
@@ -41,7 +30,7 @@ struct Divider {
 
   template <class Index>
   JEW_DEVICE Index divide(Index n) const {
-    using U = typename Unsigned<Index>::type;
+    using U = Unsigned<Index>;
     const U dividend = static_cast<U>(n);
     return static_cast<Index>((multiply_high(dividend, static_cast<U>(multiplier)) + dividend) >>
                               static_cast<uint32>(shift));

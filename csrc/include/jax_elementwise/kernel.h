@@ -53,7 +53,7 @@ JEW_DEVICE void elementwise(const Functor& functor, const Geometry& geometry,
 // Bit k of the geometry's mask: outputs are counted first, then inputs.
 template <class Geometry>
 JEW_DEVICE bool vectorized(const Geometry& geometry, int operand) {
-  return (geometry.vectorized >> operand) & 1;
+  return operand < 64 && ((geometry.vectorized >> operand) & 1);
 }
 
 }  // namespace jax_elementwise

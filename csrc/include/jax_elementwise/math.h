@@ -9,30 +9,48 @@
 namespace jax_elementwise {
 
 // Integers wrap around. Signed overflow is undefined in C++, hence the detour.
-JEW_DEVICE int wrap_add(int x, int y) {
-  return static_cast<int>(static_cast<uint32>(x) + static_cast<uint32>(y));
+template <class T>
+JEW_DEVICE T wrap_add(T x, T y) {
+  return static_cast<T>(static_cast<Unsigned<T>>(x) + static_cast<Unsigned<T>>(y));
 }
-JEW_DEVICE int wrap_sub(int x, int y) {
-  return static_cast<int>(static_cast<uint32>(x) - static_cast<uint32>(y));
+template <class T>
+JEW_DEVICE T wrap_sub(T x, T y) {
+  return static_cast<T>(static_cast<Unsigned<T>>(x) - static_cast<Unsigned<T>>(y));
 }
-JEW_DEVICE int wrap_mul(int x, int y) {
-  return static_cast<int>(static_cast<uint32>(x) * static_cast<uint32>(y));
+template <class T>
+JEW_DEVICE T wrap_mul(T x, T y) {
+  return static_cast<T>(static_cast<Unsigned<T>>(x) * static_cast<Unsigned<T>>(y));
 }
-JEW_DEVICE uint32 wrap_add(uint32 x, uint32 y) { return x + y; }
-JEW_DEVICE uint32 wrap_sub(uint32 x, uint32 y) { return x - y; }
-JEW_DEVICE uint32 wrap_mul(uint32 x, uint32 y) { return x * y; }
 
-// x / 0 is -1 (all bits set) and INT_MIN / -1 is INT_MIN; the remainders are x and 0.
-JEW_DEVICE int divide(int x, int y) {
-  if (y == 0) return -1;
-  return y == -1 ? wrap_sub(0, x) : x / y;
+template <class T>
+JEW_DEVICE T negate(T x) {
+  return wrap_sub(T(0), x);
 }
-JEW_DEVICE uint32 divide(uint32 x, uint32 y) { return y == 0 ? ~uint32{0} : x / y; }
-JEW_DEVICE int remainder(int x, int y) {
+template <class T>
+JEW_DEVICE T absolute(T x) {
+  return x < T(0) ? negate(x) : x;
+}
+template <class T>
+JEW_DEVICE T one_minus_square(T x) {
+  return wrap_mul(wrap_add(T(1), x), wrap_sub(T(1), x));
+}
+
+// x / 0 has all bits set (-1 where there is a sign), and the smallest integer by -1 is itself; the
+// remainders are x and 0.
+template <class T>
+JEW_DEVICE bool is_minus_one(T x) {
+  return T(-1) < T(0) && x == T(-1);
+}
+template <class T>
+JEW_DEVICE T divide(T x, T y) {
+  if (y == 0) return T(-1);
+  return is_minus_one(y) ? negate(x) : x / y;
+}
+template <class T>
+JEW_DEVICE T remainder(T x, T y) {
   if (y == 0) return x;
-  return y == -1 ? 0 : x % y;
+  return is_minus_one(y) ? T(0) : x % y;
 }
-JEW_DEVICE uint32 remainder(uint32 x, uint32 y) { return y == 0 ? x : x % y; }
 
 // Quotient of two values that will be rounded to a 16-bit float: within 2 ulp of float32 over the
 // full range, which an IEEE division would only make slower (bf16 silu on an H200 was bound by
@@ -64,15 +82,50 @@ JEW_DEVICE float erfc_for_half(float x) {
   return x < 0 ? 2.0f - tail : tail;
 }
 
-// A NaN in either operand is the result.
+// 1 / (1 + exp(-x)), with an exponential that cannot overflow.
+JEW_DEVICE float logistic(float x) {
+  const float e = expf(-fabsf(x));
+  return (x < 0 ? e : 1.0f) / (1.0f + e);
+}
+JEW_DEVICE double logistic(double x) {
+  const double e = exp(-fabs(x));
+  return (x < 0 ? e : 1.0) / (1.0 + e);
+}
+JEW_DEVICE float logistic_for_half(float x) {
+  const float e = expf(-fabsf(x));
+  return divide_for_half(x < 0 ? e : 1.0f, 1.0f + e);
+}
+
+// The larger and the smaller of two values. NaN in either is the result, and 0 is larger than -0.
+template <class T>
+JEW_DEVICE bool is_negative(T x) {
+  return x < T(0);
+}
+JEW_DEVICE bool is_negative(float x) { return bit_cast<uint32>(x) >> 31; }
+JEW_DEVICE bool is_negative(double x) { return bit_cast<uint64>(x) >> 63; }
+
 template <class T>
 JEW_DEVICE T maximum(T x, T y) {
+  if (x == y) return is_negative(x) ? y : x;
   return x != x || x > y ? x : y;
 }
 template <class T>
 JEW_DEVICE T minimum(T x, T y) {
+  if (x == y) return is_negative(x) ? x : y;
   return x != x || x < y ? x : y;
 }
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+JEW_DEVICE float maximum(float x, float y) {
+  float result;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(x), "f"(y));
+  return result;
+}
+JEW_DEVICE float minimum(float x, float y) {
+  float result;
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(x), "f"(y));
+  return result;
+}
+#endif
 
 template <class T>
 JEW_DEVICE T clamp(T low, T x, T high) {
@@ -108,6 +161,10 @@ template <int N>
 JEW_DEVICE int integer_pow(int x) {
   return static_cast<int>(integer_pow<N>(static_cast<uint32>(x)));
 }
+template <int N>
+JEW_DEVICE int64 integer_pow(int64 x) {
+  return static_cast<int64>(integer_pow<N>(static_cast<uint64>(x)));
+}
 
 // Conversion between the types that are computed in, as lax.convert_element_type does it: integers
 // wrap, floats truncate towards zero and saturate, NaN becomes 0, and all but 0 is true.
@@ -119,18 +176,47 @@ template <class From>
 struct Convert<bool, From> {
   static JEW_DEVICE bool apply(From x) { return x != From(0); }
 };
-template <class From>
-struct SaturatingToInt {
-  static JEW_DEVICE int apply(From x) {
-    if (x >= From(2147483648.0)) return 2147483647;
-    if (x <= From(-2147483648.0)) return -2147483647 - 1;
-    return x == x ? static_cast<int>(x) : 0;
+template <class To, class From>
+struct Saturate {
+  static JEW_DEVICE To apply(From x) {
+    constexpr bool is_signed = To(-1) < To(0);
+    constexpr To largest = static_cast<To>(~Unsigned<To>(0) >> is_signed);
+    constexpr To smallest = static_cast<To>(~largest);
+    // 2^(bits of a magnitude): the first float that is too large, and exact as one.
+    constexpr From limit = static_cast<From>(largest / 2 + 1) * From(2);
+    if (x >= limit) return largest;
+    if (x <= (is_signed ? -limit : From(0))) return smallest;
+    return x == x ? static_cast<To>(x) : To(0);
   }
 };
 template <>
-struct Convert<int, float> : SaturatingToInt<float> {};
+struct Convert<int, float> : Saturate<int, float> {};
 template <>
-struct Convert<int, double> : SaturatingToInt<double> {};
+struct Convert<int, double> : Saturate<int, double> {};
+template <>
+struct Convert<int64, float> : Saturate<int64, float> {};
+template <>
+struct Convert<int64, double> : Saturate<int64, double> {};
+template <>
+struct Convert<uint32, float> : Saturate<uint32, float> {};
+template <>
+struct Convert<uint32, double> : Saturate<uint32, double> {};
+template <>
+struct Convert<uint64, float> : Saturate<uint64, float> {};
+template <>
+struct Convert<uint64, double> : Saturate<uint64, double> {};
+
+// A float to round once more to a 16-bit float, with the result of rounding the double at once:
+// what float32 cannot hold makes the last bit odd (Boldo & Melquiond, "Emulation of FMA and
+// correctly rounded sums: proved algorithms using rounding to odd", 2008).
+JEW_DEVICE float round_to_odd(double x) {
+  const float nearest = static_cast<float>(x);
+  const double error = x - static_cast<double>(nearest);
+  if (!(error != 0) || !is_finite(nearest)) return nearest;
+  const uint32 bits = bit_cast<uint32>(nearest);
+  const bool away_from_zero = (error < 0) != is_negative(nearest);
+  return bit_cast<float>((bits - away_from_zero) | 1u);
+}
 
 template <class To, class From>
 JEW_DEVICE To convert(From x) {

@@ -72,19 +72,19 @@ JEW_DEVICE void store_bits(uint4* to, const uint4& bits) {
 #endif
 
 template <class T, int N>
-struct alignas(sizeof(T) * N) Pack {
-  using Bits JEW_MAY_ALIAS = typename Access<static_cast<int>(sizeof(T)) * N>::type;
-
+struct alignas(min_of(sizeof(T) * N, kAccessBytes)) Pack {
   T lane[N];
 
   // Through one vector register, by reinterpretation: a copy of the struct (int8 add on an H200:
   // 2694 instead of 4381 GB/s) or a memcpy lets the compilers split the access into elements.
   static JEW_DEVICE Pack load(const T* from) {
+    using Bits JEW_MAY_ALIAS = typename Access<static_cast<int>(sizeof(Pack))>::type;
     Pack pack;
     *reinterpret_cast<Bits*>(&pack) = *reinterpret_cast<const Bits*>(from);
     return pack;
   }
   JEW_DEVICE void store(T* to) const {
+    using Bits JEW_MAY_ALIAS = typename Access<static_cast<int>(sizeof(Pack))>::type;
     store_bits(reinterpret_cast<Bits*>(to), *reinterpret_cast<const Bits*>(this));
   }
 };

@@ -22,6 +22,22 @@ using uint64 = unsigned long long;
 static_assert(sizeof(uint16) == 2 && sizeof(uint32) == 4 && sizeof(int64) == 8,
               "the storage types of dtypes.h assume these widths");
 
+// The unsigned type of the same width.
+template <class T>
+struct MakeUnsigned {
+  using type = T;
+};
+template <>
+struct MakeUnsigned<int> {
+  using type = uint32;
+};
+template <>
+struct MakeUnsigned<int64> {
+  using type = uint64;
+};
+template <class T>
+using Unsigned = typename MakeUnsigned<T>::type;
+
 // Reinterprets the bytes of a value; the compilers reduce the loop to a register move.
 template <class To, class From>
 JEW_DEVICE To bit_cast(const From& from) {
