@@ -97,6 +97,11 @@ def in_float64(fun, *operands):
     return device.on_cpu(jax.vmap(fun), *wide)
 
 
+def power(x: np.ndarray, exponent: int) -> np.ndarray:
+    with np.errstate(all="ignore"):
+        return np.power(x.astype(np.longdouble) if ulp.is_float(x.dtype) else x, exponent)
+
+
 def converted(x: np.ndarray, target: str) -> np.ndarray:
     """By NumPy, but to integers by XLA: what does not fit saturates."""
     if target in INTS and ulp.is_float(x.dtype):
@@ -133,8 +138,8 @@ for _dtype, _power in itertools.product([*FLOATS, *INTS], (-3, -2, -1, 2, 3, 5, 
             functools.partial(lax.integer_pow, y=_power),
             [_dtype],
             0 if _dtype in INTS else 1 if is_half(_dtype) else abs(_power),
-            # A power out of range has no reciprocal.
-            special=_power > 0,
+            expected=functools.partial(power, exponent=_power),
+            special=_power > 0,  # a power out of range has no reciprocal
         )
 for _dtype, _method in itertools.product(FLOATS, lax.RoundingMethod):
     _round = functools.partial(lax.round, rounding_method=_method)
@@ -161,6 +166,22 @@ for _dtype in DTYPES:
         ("stop_gradient", lax.stop_gradient),
     ):
         case(_name, _dtype, _same, [_dtype], expected=lambda x: x)
+for _dtype, _bits in (
+    ("float32", (5, 10)),
+    ("float32", (8, 7)),
+    ("float16", (5, 10)),
+    ("bfloat16", (8, 7)),
+):
+    _reduce = functools.partial(
+        lax.reduce_precision, exponent_bits=_bits[0], mantissa_bits=_bits[1]
+    )
+    case(
+        "reduce_precision",
+        f"{_dtype}-{_bits[0]}-{_bits[1]}",
+        _reduce,
+        [_dtype],
+        expected=functools.partial(device.on_cpu, _reduce),
+    )
 for _dtype in FLOATS:
     case(
         "polynomial",
@@ -196,7 +217,7 @@ def test_rule(rule, fun, dtypes, allowed, expected, options, rng, x64, kernels_o
 
 def test_every_rule_is_covered():
     tested = {parameters.values[0] for parameters in CASES}
-    traced_away = {"broadcast_in_dim"}  # scalars never show it
+    traced_away = {"broadcast_in_dim", "expand_dims"}  # scalars never show them
     assert set(PARAMETRIC) <= tested | traced_away
 
 
