@@ -125,6 +125,7 @@ class Chain:
         self.seconds_per_call()
 
     def seconds_per_call(self):
+        """From one execution of the program."""
         start = time.perf_counter()
         jax.block_until_ready(self.executable(*self.operands))
         return (time.perf_counter() - start) / self.calls
