@@ -41,8 +41,7 @@ class ElementwiseFunction:
         self._options = options
         self._signature = _signature(fun)
         # One compiled front door per lowering: it gives cached dispatch, weakly typed scalar
-        # operands and static arguments for a few microseconds, and leaves no trace in the caller's
-        # jaxpr.
+        # operands and static arguments for a few microseconds.
         self._front_doors = {lowering: self._make_front_door(lowering) for lowering in _LOWERINGS}
         self._front_door = self._front_doors[options.lowering]
 
@@ -230,7 +229,7 @@ def elementwise(
     if lowering not in _LOWERINGS:
         raise ValueError(f"lowering must be one of {_LOWERINGS}, not {lowering!r}")
     static = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
-    shown = name or str(getattr(fun, "__name__", "elementwise"))
+    shown = name or _name_of(fun)
     return ElementwiseFunction(fun, static, shown, Options(bool(fast_math), lowering))
 
 
@@ -266,6 +265,12 @@ class _Arguments:
         arguments = dict(zip(self._bound.arguments, values, strict=True))
         bound = inspect.BoundArguments(self._bound.signature, arguments)
         return fun(*bound.args, **bound.kwargs, **self._static)
+
+
+def _name_of(fun: Callable[..., Any]) -> str:
+    while isinstance(fun, functools.partial):
+        fun = fun.func
+    return str(getattr(fun, "__name__", type(fun).__name__))
 
 
 def _signature(fun: Callable[..., Any]) -> inspect.Signature:

@@ -39,7 +39,8 @@ class Functor:
     """
 
     def __init__(self, name: str, jaxpr: Any) -> None:
-        assert not _compat.consts(jaxpr)
+        if _compat.consts(jaxpr):
+            raise ValueError("a functor is closed over nothing: what it needs are operands")
         self.name = name
         self.jaxpr = jaxpr
         self._fingerprint = (name, _fingerprint(jaxpr))
@@ -216,8 +217,8 @@ def _check_captured(captured: Sequence[Any], name: str) -> None:
         if np.shape(value) != ():
             raise ValueError(
                 f"{name!r} captures an array of shape {np.shape(value)} and dtype "
-                f"{jnp.result_type(value)} from outside. Pass it as an argument, so that each "
-                "element gets its own entry; only scalars can be captured."
+                f"{jnp.result_type(value)}. Pass it as an argument, so that each element gets its "
+                "own entry; only scalars can be captured."
             )
 
 
@@ -227,9 +228,24 @@ def _check_captured(captured: Sequence[Any], name: str) -> None:
 
 
 def _derive(fun: Callable[..., Any], avals: Sequence[Any]) -> Any:
-    """The closed jaxpr of a function that was made from a functor, for strongly typed scalars."""
+    """The closed jaxpr of a function that was made from a functor, for strongly typed scalars.
+
+    A derivative rule that the user wrote may be closed over values, which the functor, traced
+    without running the rule, does not know of. Scalars become literals; nothing else can.
+    """
+    scalars = [jax.ShapeDtypeStruct((), aval.dtype) for aval in avals]
     with use_abstract_mesh(_NO_MESH):
-        return jax.make_jaxpr(fun)(*(jax.ShapeDtypeStruct((), aval.dtype) for aval in avals))
+        closed = jax.make_jaxpr(fun)(*scalars)
+        constants = _compat.consts(closed)
+        if not constants:
+            return closed
+        if any(isinstance(c, jax.core.Tracer) or np.shape(c) != () for c in constants):
+            raise ValueError(
+                "a derivative rule inside an elementwise function captures a traced value or an "
+                "array. Pass it as an argument of the custom_jvp or custom_vjp function."
+            )
+        body, values = _compat.open_jaxpr(closed), [np.asarray(c)[()] for c in constants]
+        return jax.make_jaxpr(lambda *args: jax.core.eval_jaxpr(body, values, *args))(*scalars)
 
 
 @functools.lru_cache(maxsize=4096)

@@ -122,7 +122,7 @@ def _same_scalar(params: dict[str, Any], operands: Sequence[Value], to: DType) -
     return operands[0]
 
 
-for _name in ("broadcast_in_dim", "reshape", "squeeze", "expand_dims", "stop_gradient"):
+for _name in ("broadcast_in_dim", "reshape", "squeeze", "expand_dims", "name"):
     _rule(_name)(_same_scalar)
 
 
