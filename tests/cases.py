@@ -182,7 +182,7 @@ def collectives(fun, *args):
 def run_python(code, **environment):
     """What a new Python process prints."""
     process = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code],
+        [sys.executable, "-P", "-W", "error", "-c", code],
         env={**os.environ, **environment},
         capture_output=True,
         text=True,

@@ -122,7 +122,7 @@ def _same_scalar(params: dict[str, Any], operands: Sequence[Value], to: DType) -
     return operands[0]
 
 
-for _name in ("broadcast_in_dim", "reshape", "squeeze", "expand_dims", "name"):
+for _name in ("broadcast_in_dim", "expand_dims", "name", "reshape", "squeeze", "stop_gradient"):
     _rule(_name)(_same_scalar)
 
 
