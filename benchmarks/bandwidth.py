@@ -118,7 +118,9 @@ class Chain:
 
         def run(first, *others):
             for _ in range(calls):
-                first = jax.lax.optimization_barrier(function(first, *others))
+                result = function(first, *others)
+                # The other operands too, or XLA would compute what depends on them only once.
+                first, others = jax.lax.optimization_barrier((result, others))
             return first
 
         self.executable = jax.jit(run).lower(*operands).compile()

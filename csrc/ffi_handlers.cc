@@ -161,8 +161,7 @@ ffi::Error execute(runtime::CUstream stream, std::int32_t device, ffi::Remaining
                            std::to_string(inputs.size()) + " operands where the kernel has " +
                                std::to_string(attributes.spans.size()));
     }
-    const runtime::Call call = make_call(inputs, outputs, attributes);
-    if (call.arrays[0].elements != 0) runtime::launch(*kernel, stream, call);
+    runtime::launch(*kernel, stream, make_call(inputs, outputs, attributes));
   });
 }
 

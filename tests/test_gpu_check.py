@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import os
 import pathlib
 import shutil
 import subprocess
@@ -210,6 +211,15 @@ def test_reports_are_read(tmp_path):
         "skipped": 3,
         "reasons_to_skip": ["another", "no tool"],
     }
+
+
+def test_the_environment_is_that_of_the_build(tmp_path, monkeypatch):
+    monkeypatch.setenv("JEW_GPU_TESTS_ON", "cpu")
+    monkeypatch.setenv("PYTHONPATH", "elsewhere")
+    environment = gpu_check.environment(tmp_path)
+    assert environment["PYTHONPATH"] == str(tmp_path)
+    assert "JEW_GPU_TESTS_ON" not in environment
+    assert environment["PATH"] == os.environ["PATH"]
 
 
 class Run:

@@ -126,7 +126,12 @@ def build(root: pathlib.Path, directory: pathlib.Path) -> float:
 
 def environment(directory: pathlib.Path) -> dict[str, str]:
     """The environment in which the build is imported, and not the package in this directory."""
-    return {**os.environ, "PYTHONPATH": str(directory), "PYTHONSAFEPATH": "1"}
+    kept = {key: value for key, value in os.environ.items() if key not in _DROPPED}
+    return {**kept, "PYTHONPATH": str(directory), "PYTHONSAFEPATH": "1"}
+
+
+# With these set, kernels would not be tested.
+_DROPPED = {"JAX_ELEMENTWISE_LOWERING", "JAX_PLATFORMS", "JEW_GPU_TESTS_ON"}
 
 
 # ---- Testing -------------------------------------------------------------------------------------

@@ -68,10 +68,10 @@ struct Alignment {
 // 3948 GB/s), so results count first.
 Alignment alignment_at(const Call& call, std::int64_t head) {
   Alignment alignment{head, 0, 0};
-  for (int k = 0; k < call.count; ++k) {
+  for (int k = 0; k < std::min(call.count, 64); ++k) {  // as many as the mask has bits
     const Array& array = call.arrays[k];
     if (!is_contiguous(call, array) || !is_aligned(array, head, call.pack)) continue;
-    if (k < 64) alignment.vectorized |= std::uint64_t{1} << k;
+    alignment.vectorized |= std::uint64_t{1} << k;
     alignment.score += array.itemsize * (k < call.results ? 1024 : 1);
   }
   return alignment;
@@ -148,6 +148,7 @@ std::int64_t max_blocks(int multiprocessors, int threads_per_multiprocessor) {
 }
 
 void launch(const LoadedKernel& kernel, CUstream stream, const Call& call) {
+  if (spanned_elements(call, full_span(call)) == 0) return;
   Geometry geometry = plan(call);
   std::array<const void*, kMaxArrays> pointers;
   std::array<void*, kMaxArrays + 1> parameters;

@@ -10,7 +10,7 @@ namespace jax_elementwise::runtime {
 
 constexpr int kMaxArrays = 128;         // operands and results of one kernel
 constexpr int kMaxDimensions = 64;      // of its iteration space
-constexpr int kMaxGeometryWords = 448;  // with kMaxArrays pointers, within the 4 KiB of parameters
+constexpr int kMaxGeometryWords = 510;  // with two pointers, the 4 KiB of a kernel's parameters
 
 // An array of the call. `span`: bit d is set where it has dimension d of the iteration space. All
 // bits: it is contiguous with the results; none: it has one element.

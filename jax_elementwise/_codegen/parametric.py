@@ -72,13 +72,13 @@ def _round(params: dict[str, Any], operands: Sequence[Value], to: DType) -> Valu
 @_rule("reduce_precision")
 def _reduce_precision(params: dict[str, Any], operands: Sequence[Value], to: DType) -> Value:
     (operand,) = operands
-    bits = (params["exponent_bits"], params["mantissa_bits"])
-    if bits == _PRECISION[to.name]:
+    exponent, mantissa = params["exponent_bits"], params["mantissa_bits"]
+    if (exponent, mantissa) == _PRECISION[to.name]:
         return round_if_needed(operand)
-    for name in ("float16", "bfloat16"):
-        if bits == _PRECISION[name] and to.compute == "float":
-            return Value(f"round_to<{name}>({operand.code})", to, exact=not to.is_half)
-    raise UnsupportedError(f"reduce_precision of {to.name} to {bits}")
+    if to.compute == "float" and 2 <= exponent <= 8 and 1 <= mantissa <= 23:
+        rounded = round_if_needed(operand)
+        return Value(f"reduce_precision<{exponent}, {mantissa}>({rounded.code})", to)
+    raise UnsupportedError(f"reduce_precision of {to.name} to {exponent} and {mantissa} bits")
 
 
 # Bits of exponent and mantissa.
@@ -122,7 +122,7 @@ def _same_scalar(params: dict[str, Any], operands: Sequence[Value], to: DType) -
     return operands[0]
 
 
-for _name in ("broadcast_in_dim", "expand_dims", "name", "reshape", "squeeze", "stop_gradient"):
+for _name in ("broadcast_in_dim", "name", "reshape", "squeeze", "stop_gradient"):
     _rule(_name)(_same_scalar)
 
 

@@ -10,6 +10,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from jax import lax
+from jax.ad_checkpoint import checkpoint_name
 from jax.extend.core import primitives
 from support import reference, simt, ulp
 
@@ -61,10 +62,13 @@ def _conversion_inputs(dtype):
     if DTYPES[dtype].kind == "float":
         parts.append(reference.of_every_exponent(rng, dtype, 20000))
         edges = [2.0**31, -(2.0**31), 2.0**32, 2.0**31 - 128, 65504, 65520, 65519.99, -0.99, 1.5]
+        edges += [2.0**63, -(2.0**63), 2.0**64, 2.0**63 - 2**40, 2.0**64 - 2**40, 2.0**53 - 1]
         with np.errstate(all="ignore"):
             parts.append(np.array(edges).astype(reference.np_dtype(dtype)))
     elif DTYPES[dtype].kind == "int":
         edges = [2049, 16777217, 16842753, 65519, 65520, 2**31 - 64]
+        if DTYPES[dtype].itemsize == 8:
+            edges += [2**32, 2**32 - 1, 2**31, 2**53 + 1, 2**62 + 2**38 + 1, 2**63 - 2**9]
         parts.append(np.array(edges, dtype))
     return np.concatenate(parts)
 
@@ -140,19 +144,6 @@ def test_narrowing_rounds_once_to_nearest_even(dtype, source):
         with np.errstate(over="ignore"):
             expected = _rounded(x.astype(np.float32), dtype)
     ulp.assert_same(simt.evaluate(lambda x: x.astype(dtype), x), expected)
-
-
-def test_conversion_to_int_saturates_and_truncates():
-    x = np.array([np.nan, np.inf, -np.inf, 1e10, -1e10, 2147483520, 2.9, -2.9, -0.0], np.float32)
-    low, high = -(2**31), 2**31 - 1
-    expected = [0, high, low, high, low, 2147483520, 2, -2, 0]
-    for dtype in ("float32", "float64", "bfloat16"):
-        inputs = x.astype(reference.np_dtype(dtype))
-        actual = simt.evaluate(lambda x: x.astype("int32"), inputs)
-        if dtype == "bfloat16":
-            expected[5] = high
-            expected[6:8] = [int(float(inputs[6])), int(float(inputs[7]))]
-        np.testing.assert_array_equal(actual, np.array(expected, np.int32))
 
 
 def test_16_bit_floats_are_rounded_at_conversions_and_results_only():
@@ -268,9 +259,18 @@ def test_reduction_to_a_dtypes_own_precision_rounds_to_it(dtype, bits):
     )
 
 
-def test_precisions_of_no_dtype_are_refused():
-    with pytest.raises(NotImplementedError, match=r"reduce_precision of float32 to \(4, 3\)"):
-        simt.make_kernel(lambda x: lax.reduce_precision(x, 4, 3), ["float32"])
+@pytest.mark.parametrize("bits", [(4, 3), (5, 2), (8, 3), (3, 23)])
+def test_reduced_precision_of_other_formats_is_that_of_lax(bits):
+    rng = np.random.default_rng(13)
+    x = np.exp2(rng.uniform(-12, 12, 5000)) * rng.choice([-1, 1], 5000)
+    x = np.concatenate([x, [0.0, -0.0, np.inf, -np.inf, np.nan]]).astype(np.float32)
+    expected = np.asarray(lax.reduce_precision(x, *bits))
+    ulp.assert_same(simt.evaluate(lambda x: lax.reduce_precision(x, *bits), x), expected)
+
+
+def test_reduced_precision_of_float64_is_refused():
+    with pytest.raises(NotImplementedError, match=r"reduce_precision of float64 to 5 and 10 bits"):
+        simt.make_kernel(lambda x: lax.reduce_precision(x, 5, 10), ["float64"])
 
 
 # ---- Selection -----------------------------------------------------------------------------------
@@ -314,6 +314,7 @@ def _same(primitive, **params):
 
 
 IDENTITIES = {
+    "name": lambda x: checkpoint_name(x, "kept"),
     "stop_gradient": lax.stop_gradient,
     "broadcast_in_dim": _same(
         lax.broadcast_in_dim_p, shape=(), broadcast_dimensions=(), sharding=None
@@ -324,12 +325,20 @@ IDENTITIES = {
 
 
 @pytest.mark.parametrize("name", IDENTITIES)
-def test_changes_of_a_scalars_shape_keep_its_value(name):
+def test_what_changes_no_scalar_keeps_its_value(name):
     x = np.array([1.5, -0.0, np.inf], np.float32)
     functor = simt.make_functor(IDENTITIES[name], ["float32"])
     # JAX itself forwards the operand of some.
     assert [equation.primitive.name for equation in functor.jaxpr.eqns] in ([name], [])
     ulp.assert_same(simt.evaluate(IDENTITIES[name], x), x)
+
+
+def test_barriers_keep_values():
+    x, n = np.array([1.5, -0.0], np.float32), np.array([3, -4], np.int32)
+    for actual, kept in zip(
+        simt.evaluate(lambda x, n: lax.optimization_barrier((x, n)), x, n), (x, n), strict=True
+    ):
+        ulp.assert_same(actual, kept)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -10,8 +10,6 @@ import pytest
 from jax import lax
 from support import simt, ulp
 
-LOW, HIGH = -(2**31), 2**31 - 1
-
 
 @pytest.fixture(scope="module", autouse=True)
 def x64_types():
@@ -22,19 +20,23 @@ def x64_types():
 # ---- Integers ------------------------------------------------------------------------------------
 
 
-def test_integer_division_by_zero_and_of_the_smallest_integer():
-    x = np.array([7, -7, 0, LOW, LOW, HIGH, -7, 7, -7], np.int32)
-    y = np.array([0, 0, 0, -1, 0, -1, 2, -2, -2], np.int32)
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+def test_integer_division_by_zero_and_of_the_smallest_integer(dtype):
+    low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
+    x = np.array([7, -7, 0, low, low, high, -7, 7, -7], dtype)
+    y = np.array([0, 0, 0, -1, 0, -1, 2, -2, -2], dtype)
     quotient, rest = simt.evaluate(lambda x, y: (lax.div(x, y), lax.rem(x, y)), x, y, sanitize=True)
-    np.testing.assert_array_equal(quotient, [-1, -1, -1, LOW, -1, -HIGH, -3, -3, 3])
-    np.testing.assert_array_equal(rest, [7, -7, 0, 0, LOW, 0, -1, 1, -1])
+    np.testing.assert_array_equal(quotient, [-1, -1, -1, low, -1, -high, -3, -3, 3])
+    np.testing.assert_array_equal(rest, [7, -7, 0, 0, low, 0, -1, 1, -1])
 
 
-def test_unsigned_division_by_zero():
-    x, y = np.array([7, 0, 2**32 - 1, 7], np.uint32), np.array([0, 0, 0, 2], np.uint32)
+@pytest.mark.parametrize("dtype", ["uint32", "uint64"])
+def test_unsigned_division_by_zero(dtype):
+    top = np.iinfo(dtype).max
+    x, y = np.array([7, 0, top, 7, 7], dtype), np.array([0, 0, 0, 2, top], dtype)
     quotient, rest = simt.evaluate(lambda x, y: (lax.div(x, y), lax.rem(x, y)), x, y, sanitize=True)
-    np.testing.assert_array_equal(quotient, np.array([2**32 - 1] * 3 + [3], np.uint32))
-    np.testing.assert_array_equal(rest, np.array([7, 0, 2**32 - 1, 1], np.uint32))
+    np.testing.assert_array_equal(quotient, np.array([top, top, top, 3, 0], dtype))
+    np.testing.assert_array_equal(rest, np.array([7, 0, top, 1, 7], dtype))
 
 
 def test_floor_division_and_modulo_have_pythons_signs():
@@ -44,38 +46,43 @@ def test_floor_division_and_modulo_have_pythons_signs():
     np.testing.assert_array_equal(rest, x % y)
 
 
-def test_integers_wrap_around():
-    x = np.array([HIGH, LOW, LOW, 2**16], np.int32)
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+def test_integers_wrap_around(dtype):
+    low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
+    root = 2 ** (4 * np.dtype(dtype).itemsize)
+    x = np.array([high, low, low, root], dtype)
     results = simt.evaluate(
         lambda x: (x + 1, x - 1, x * x, -x, jnp.abs(x), lax.square(x)), x, sanitize=True
     )
     expected = (
-        [LOW, LOW + 1, LOW + 1, 2**16 + 1],
-        [HIGH - 1, HIGH, HIGH, 2**16 - 1],
+        [low, low + 1, low + 1, root + 1],
+        [high - 1, high, high, root - 1],
         [1, 0, 0, 0],
-        [-HIGH, LOW, LOW, -(2**16)],
-        [HIGH, LOW, LOW, 2**16],
+        [-high, low, low, -root],
+        [high, low, low, root],
         [1, 0, 0, 0],
     )
     for actual, wanted in zip(results, expected, strict=True):
-        np.testing.assert_array_equal(actual, np.array(wanted, np.int32))
+        np.testing.assert_array_equal(actual, np.array(wanted, dtype))
 
 
-def test_unsigned_integers_wrap_around():
-    x = np.array([0, 1, 2**32 - 1, 2**16], np.uint32)
+@pytest.mark.parametrize("dtype", ["uint32", "uint64"])
+def test_unsigned_integers_wrap_around(dtype):
+    x = np.array([0, 1, np.iinfo(dtype).max, 2**16], dtype)
     results = simt.evaluate(lambda x: (x + 1, x - 1, x * x, -x), x, sanitize=True)
     for actual, wanted in zip(results, (x + 1, x - 1, x * x, -x), strict=True):
         np.testing.assert_array_equal(actual, wanted)
 
 
-@pytest.mark.parametrize("source", ["float32", "float64"])
-def test_conversion_to_unsigned_integers_saturates(source):
-    x = np.array([-1.5, -0.5, np.nan, np.inf, -np.inf, 2.0**32, 3e9, 2.9], source)
-    actual = simt.evaluate(lambda x: x.astype("uint32"), x)
-    top = 2**32 - 1
-    np.testing.assert_array_equal(
-        actual, np.array([0, 0, 0, top, 0, top, 3_000_000_000, 2], np.uint32)
-    )
+@pytest.mark.parametrize("dtype", ["int32", "uint32", "int64", "uint64"])
+@pytest.mark.parametrize("source", ["bfloat16", "float32", "float64"])
+def test_conversion_to_integers_saturates_and_truncates(source, dtype):
+    low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
+    x = [np.nan, np.inf, -np.inf, 2.0**64, -(2.0**64), 1e30, -1e30, 2.5, -2.5, -0.5, -0.0]
+    x = np.array(x).astype(ml_dtypes.bfloat16 if source == "bfloat16" else source)
+    expected = [0, high, low, high, low, high, low, 2, max(-2, low), 0, 0]
+    actual = simt.evaluate(lambda x: x.astype(dtype), x)
+    np.testing.assert_array_equal(actual, np.array(expected, dtype))
 
 
 # ---- Floats --------------------------------------------------------------------------------------
@@ -122,6 +129,15 @@ def test_the_remainder_has_the_sign_of_the_dividend():
     y = np.array([2, 2, -2, 2, np.inf, 2], np.float32)
     expected = np.array([1.5, -1.5, 1.5, -0.0, 1, np.nan], np.float32)
     ulp.assert_same(simt.evaluate(lax.rem, x, y), expected)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_powers_with_an_integer_operand(dtype):
+    x, n = np.meshgrid([-2.0, -0.5, 0.0, 1.5, 3.0], [-3, -1, 0, 1, 2, 5])
+    x, n = x.ravel().astype(dtype), n.ravel().astype(np.int32)
+    with np.errstate(divide="ignore"):
+        expected = np.power(x.astype(np.float64), n).astype(dtype)
+    ulp.assert_same(simt.evaluate(lambda x, n: x**n, x, n), expected, 1)
 
 
 def test_subnormals_are_kept():

@@ -23,6 +23,31 @@ def _device():
         )
 
 
+@pytest.fixture(scope="session", autouse=True)
+def programs(request, tmp_path_factory, _device):
+    """The programs that modules have tests about, by module and then by name.
+
+    A module's ``start`` starts them; they take long, so they run beside all other tests.
+    """
+    items = request.session.items
+    modules = {item.module for item in items if isinstance(item, pytest.Function)}
+    started = {
+        module.__name__: module.start(tmp_path_factory)
+        for module in modules
+        if hasattr(module, "start")
+    }
+    yield started
+    for programs in started.values():
+        for program in programs.values():
+            program.stop()
+
+
+@pytest.fixture
+def program(programs, request):
+    """A function from the name of one of this module's programs to the program."""
+    return programs[request.module.__name__].__getitem__
+
+
 @pytest.fixture(scope="session")
 def kernels_only():
     """For tests that say nothing about XLA's own operations."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import os
 import pathlib
 import subprocess
 import sys
+import tempfile
 
 import jax
 import numpy as np
@@ -72,7 +74,8 @@ def check(actual, expected, allowed: int = 0, *operands, zeros: bool = True) -> 
 
     A failure shows the operands of the first results that are wrong.
     """
-    bad = np.flatnonzero(ulp.wrong(actual, expected, allowed, zeros=zeros))
+    with np.errstate(invalid="ignore"):  # signalling NaNs
+        bad = np.flatnonzero(ulp.wrong(actual, expected, allowed, zeros=zeros))
     if not bad.size:
         return
     lines = [f"{bad.size} of {actual.size} results are wrong (allowed: {allowed} ulp):"]
@@ -90,54 +93,83 @@ def counted():
     counts.update({key: value - before[key] for key, value in _runtime.counters().items()})
 
 
+def precompile(jobs) -> None:
+    """Compiles, many at a time, the kernels of scalar functions with operands of some dtypes.
+
+    What fails here fails again where the kernel is used.
+    """
+    arch = f"sm_{_runtime.compute_capabilities()[0]}"
+
+    def compile_one(job):
+        fun, dtypes = job
+        arrays = [jax.ShapeDtypeStruct((64,), dtype) for dtype in dtypes]
+        with jax.enable_x64(True), contextlib.suppress(Exception):
+            jax_elementwise.elementwise(fun).cubin(*arrays, arch=arch)
+
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(compile_one, jobs))
+
+
 # ---- In other processes --------------------------------------------------------------------------
 
 
-def start(*command, **environment) -> subprocess.Popen:
-    """Starts a program that imports the package under test, and no other copy of it.
+class Program:
+    """A program that runs beside the tests, with the package under test and no other copy of it.
 
     Entries of ``environment`` replace those of this process; None removes one.
     """
-    merged: dict[str, str | None] = {
-        **os.environ,
-        "PYTHONPATH": str(pathlib.Path(jax_elementwise.__file__).parent.parent),
-        "PYTHONSAFEPATH": "1",
-        "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
-        "XLA_FLAGS": None,
-        **environment,
-    }
-    return subprocess.Popen(
-        [str(part) for part in command],
-        env={key: value for key, value in merged.items() if value is not None},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+
+    def __init__(self, *command, **environment) -> None:
+        merged: dict[str, str | None] = {
+            **os.environ,
+            "PYTHONPATH": str(pathlib.Path(jax_elementwise.__file__).parent.parent),
+            "PYTHONSAFEPATH": "1",
+            "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
+            "XLA_FLAGS": None,
+            **environment,
+        }
+        # Files, since nobody reads a pipe until the program has ended.
+        (out, self._out), (err, self._err) = tempfile.mkstemp(), tempfile.mkstemp()
+        environment = {key: value for key, value in merged.items() if value is not None}
+        arguments = [str(part) for part in command]
+        self._process = subprocess.Popen(arguments, env=environment, stdout=out, stderr=err)
+        os.close(out)
+        os.close(err)
+        self._done: subprocess.CompletedProcess | None = None
+
+    def finish(self, timeout: float = 240) -> subprocess.CompletedProcess:
+        """Waits for the program, and stops it if that takes too long."""
+        if self._done is None:
+            note = ""
+            try:
+                self._process.wait(timeout)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                note = f"\nstopped after {timeout} s"
+            code = self._process.wait()
+            out, err = _read_and_remove(self._out), _read_and_remove(self._err)
+            self._done = subprocess.CompletedProcess(self._process.args, code, out, err + note)
+        return self._done
+
+    def output(self) -> str:
+        """What the program printed; it must have succeeded."""
+        done = self.finish()
+        shown = f"{done.stdout[-3000:]}{done.stderr[-6000:]}"
+        assert done.returncode == 0, f"exit status {done.returncode}\n{shown}"
+        return done.stdout
+
+    def stop(self) -> None:
+        """Ends the program if it still runs."""
+        self._process.kill()
+        self.finish()
 
 
-def start_python(script, *args, **environment) -> subprocess.Popen:
-    """Starts a Python program, like ``start``."""
-    return start(sys.executable, script, *args, **environment)
+def _read_and_remove(path: str) -> str:
+    text = pathlib.Path(path).read_text()
+    os.remove(path)
+    return text
 
 
-def finish(process: subprocess.Popen, timeout: float = 180) -> subprocess.CompletedProcess:
-    """Waits for a program, and stops it if that takes too long."""
-    try:
-        out, err = process.communicate(timeout=timeout)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        out, err = process.communicate()
-        err += f"\nstopped after {timeout} s"
-    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
-
-
-def output(completed: subprocess.CompletedProcess) -> str:
-    """What a program printed; it must have succeeded."""
-    code, out, err = completed.returncode, completed.stdout, completed.stderr
-    assert code == 0, f"exit status {code}\n{out[-3000:]}{err[-6000:]}"
-    return out
-
-
-def run_python(script, *args, **environment) -> str:
-    """What a Python program prints, which must succeed."""
-    return output(finish(start_python(script, *args, **environment)))
+def python(script, *args, **environment) -> Program:
+    """A program in Python."""
+    return Program(sys.executable, script, *args, **environment)

@@ -17,30 +17,32 @@ MODES = {
 }
 
 
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory):
-    """By mode, a finished process and its dump. All run at once, each with its own kernel cache."""
-    processes = {}
+DUMPS = {}
+
+
+def start(tmp_path_factory):
+    """One program per mode, each with a cold kernel cache and a dump of its own."""
+    programs = {}
     for mode, flags in MODES.items():
         directory = tmp_path_factory.mktemp(mode)
-        process = device.start_python(
+        DUMPS[mode] = directory / "dump"
+        programs[mode] = device.python(
             device.HERE / "command_buffers.py",
             JAX_ELEMENTWISE_CACHE_DIR=str(directory / "cache"),
-            XLA_FLAGS=f"{flags} --xla_dump_to={directory / 'dump'}".strip(),
+            XLA_FLAGS=f"{flags} --xla_dump_to={DUMPS[mode]}".strip(),
         )
-        processes[mode] = process, directory / "dump"
-    return {mode: (device.finish(process), dump) for mode, (process, dump) in processes.items()}
+    return programs
 
 
-def captured_calls(dump, program: str) -> tuple[int, int]:
+def captured_calls(dump, name: str) -> tuple[int, int]:
     """How many custom calls of a program are inside of command buffers, and outside of them.
 
     XLA writes one thunk a line, those inside a command buffer indented below it, after the thunks
     were grouped; where there was nothing to group it writes only what was there before.
     """
-    files = sorted(dump.glob(f"*{program}.*thunk_sequence_after_thunk_passes.txt"))
-    files = files or sorted(dump.glob(f"*{program}.*thunk_sequence.txt"))
-    assert files, f"no thunks of {program!r} among {sorted(path.name for path in dump.iterdir())}"
+    files = sorted(dump.glob(f"*{name}.*thunk_sequence_after_thunk_passes.txt"))
+    files = files or sorted(dump.glob(f"*{name}.*thunk_sequence.txt"))
+    assert files, f"no thunks of {name!r} among {sorted(path.name for path in dump.iterdir())}"
     inside = outside = 0
     buffer_indent = None
     for line in files[0].read_text().splitlines():
@@ -59,16 +61,15 @@ def captured_calls(dump, program: str) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_values_are_right_from_the_first_run_on(mode, runs):
-    completed, _ = runs[mode]
-    assert device.output(completed) == "right in every run\n"
+def test_values_are_right_from_the_first_run_on(mode, program):
+    assert program(mode).output() == "right in every run\n"
 
 
 @pytest.mark.parametrize("mode", ["off", "straight", "loops"])
-@pytest.mark.parametrize(("program", "calls"), [("chain", 12), ("loop", 3)])
-def test_calls_are_captured_where_that_is_on(program, calls, mode, runs, kernels_only):
-    _, dump = runs[mode]
-    inside, outside = captured_calls(dump, f"{program}_of_kernels")
+@pytest.mark.parametrize(("name", "calls"), [("chain", 12), ("loop", 3)])
+def test_calls_are_captured_where_that_is_on(name, calls, mode, program, kernels_only):
+    program(mode).finish()
+    inside, outside = captured_calls(DUMPS[mode], f"{name}_of_kernels")
     expected, unexpected = (outside, inside) if mode == "off" else (inside, outside)
     assert unexpected == 0
     assert expected >= calls  # more where XLA unrolls the loop

@@ -13,44 +13,38 @@ COMMANDS = {
 }
 
 
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory):
-    """By name, a finished example and the directory of XLA's dumps. They run at once."""
-    processes = {}
-    for name, (script, *arguments) in COMMANDS.items():
-        directory = tmp_path_factory.mktemp(name)
+DIRECTORIES = {}
+
+
+def start(tmp_path_factory):
+    """The examples, each with a directory for what it and XLA write."""
+    programs = {}
+    for name, command in COMMANDS.items() if not device.ON_CPU else ():
+        DIRECTORIES[name] = directory = tmp_path_factory.mktemp(name)
+        script, *arguments = command
         arguments = [str(directory / a) if a.endswith(".png") else a for a in arguments]
-        process = device.start_python(
-            device.ROOT / "examples" / script,
-            *arguments,
-            XLA_FLAGS=f"--xla_dump_to={directory} --xla_dump_hlo_as_text",
-        )
-        processes[name] = process, directory
-    return {
-        name: (device.finish(process), directory)
-        for name, (process, directory) in processes.items()
-    }
+        flags = f"--xla_dump_to={directory} --xla_dump_hlo_as_text"
+        script = device.ROOT / "examples" / script
+        programs[name] = device.python(script, *arguments, XLA_FLAGS=flags)
+    return programs
 
 
-def test_quickstart(runs):
-    completed, _ = runs["quickstart"]
-    printed = device.output(completed)
+def test_quickstart(program):
+    printed = program("quickstart").output()
     assert "CUDA kernels: 1" in printed
     assert "XLA's operations" not in printed
 
 
-def test_digits(runs):
-    completed, directory = runs["digits"]
-    printed = device.output(completed)
+def test_digits(program):
+    printed = program("digits").output()
     accuracy = re.search(r"accuracy: (0\.\d+)", printed)
     assert accuracy, printed
     assert float(accuracy[1]) > 0.5
-    assert (directory / "digits.png").stat().st_size > 10_000
+    assert (DIRECTORIES["digits"] / "digits.png").stat().st_size > 10_000
 
 
-def test_a_training_step_has_one_kernel_forward_and_one_backward_per_activation(runs):
-    completed, directory = runs["digits"]
-    device.output(completed)
-    steps = list(directory.glob("*jit_step*gpu_after_optimizations.txt"))
+def test_a_training_step_has_one_kernel_forward_and_one_backward_per_activation(program):
+    program("digits").output()
+    steps = list(DIRECTORIES["digits"].glob("*jit_step*gpu_after_optimizations.txt"))
     counts = {text.read_text().count('"jax_elementwise_kernel"') for text in steps}
     assert counts == {4}  # of two activations

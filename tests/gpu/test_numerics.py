@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from gpu import device
 from jax import lax
+from jax.ad_checkpoint import checkpoint_name
 from support import reference, ulp
 
 import jax_elementwise as je
@@ -50,6 +51,22 @@ def rounded(x: np.ndarray, dtype) -> np.ndarray:
 
 def is_half(dtype: str) -> bool:
     return DTYPES[dtype].is_half
+
+
+@pytest.fixture(scope="module", autouse=True)
+def kernels(request):
+    """The kernels of all tests below, compiled many at a time: one by one they take a minute."""
+    if device.ON_CPU:
+        return
+    jobs = []
+    for item in filter(lambda item: hasattr(item, "callspec"), request.session.items):
+        parameters = item.callspec.params
+        if item.originalname == "test_operator":
+            row = OPERATORS[parameters["name"]]
+            jobs.append((reference.lax_function(row), [parameters["dtype"]] * row.arity))
+        elif item.originalname == "test_rule":
+            jobs.append((parameters["fun"], parameters["dtypes"]))
+    device.precompile(jobs)
 
 
 # ---- The table of operators ----------------------------------------------------------------------
@@ -164,6 +181,7 @@ for _dtype in DTYPES:
         ("reshape", lambda x: lax.reshape(x, ())),
         ("squeeze", lambda x: lax.squeeze_p.bind(x, dimensions=())),
         ("stop_gradient", lax.stop_gradient),
+        ("name", functools.partial(checkpoint_name, name="saved")),
     ):
         case(_name, _dtype, _same, [_dtype], expected=lambda x: x)
 for _dtype, _bits in (

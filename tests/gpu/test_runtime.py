@@ -22,7 +22,7 @@ GPUS = 1  # that one program uses
 
 
 def run_script(cache, *args):
-    return json.loads(device.run_python(SCRIPT, *args, JAX_ELEMENTWISE_CACHE_DIR=str(cache)))
+    return json.loads(device.python(SCRIPT, *args, JAX_ELEMENTWISE_CACHE_DIR=str(cache)).output())
 
 
 # ---- Processes -----------------------------------------------------------------------------------
@@ -42,7 +42,8 @@ def test_a_second_process_compiles_nothing(tmp_path):
 def test_a_program_from_another_process_brings_its_kernels(tmp_path):
     pytest.importorskip("flatbuffers", reason="JAX serialises exported programs with it")
     file = tmp_path / "program"
-    device.run_python(SCRIPT, "export", file, JAX_ELEMENTWISE_CACHE_DIR=str(tmp_path / "one"))
+    caches = {"JAX_ELEMENTWISE_CACHE_DIR": str(tmp_path / "one")}
+    device.python(SCRIPT, "export", file, **caches).output()
     imported = run_script(tmp_path / "two", "import", file)
     assert imported["counters"]["compilations"] == 3
     assert imported["counters"]["loads"] == 3 * GPUS
@@ -56,9 +57,9 @@ def test_xlas_own_cache_of_programs(tmp_path):
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
     }
-    first = json.loads(device.run_python(SCRIPT, **caches))
+    first = json.loads(device.python(SCRIPT, **caches).output())
     entries = {path.name for path in (tmp_path / "programs").iterdir()}
-    second = json.loads(device.run_python(SCRIPT, **caches))
+    second = json.loads(device.python(SCRIPT, **caches).output())
     assert second["values"] == first["values"]
     assert second["counters"]["compilations"] == 0
     # The second process asked for the same programs, and found them.

@@ -189,9 +189,15 @@ BROADCASTS = {
 }
 
 
-@pytest.mark.parametrize("index_bits", [32, 64])
 @pytest.mark.parametrize(
-    "dtypes", [("float32", "float32"), ("bfloat16", "bfloat16"), ("float64", "float32")]
+    ("dtypes", "index_bits"),
+    [
+        (("float32", "float32"), 32),
+        (("bfloat16", "bfloat16"), 32),
+        (("bfloat16", "bfloat16"), 64),
+        (("float64", "float32"), 32),
+        (("float64", "float32"), 64),
+    ],
 )
 def test_broadcasting(rng, dtypes, index_bits):
     batch, function = Batch(), difference(*dtypes)

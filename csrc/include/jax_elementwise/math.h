@@ -166,6 +166,29 @@ JEW_DEVICE int64 integer_pow(int64 x) {
   return static_cast<int64>(integer_pow<N>(static_cast<uint64>(x)));
 }
 
+// The nearest value with that many bits of exponent and mantissa, to nearest even. As in XLA, what
+// is too small for a normal number of that format becomes a zero of its sign.
+template <int Exponent, int Mantissa>
+JEW_DEVICE float reduce_precision(float x) {
+  if (!is_finite(x)) return x;
+  constexpr int dropped = 23 - Mantissa;
+  const uint32 bits = bit_cast<uint32>(x);
+  const uint32 sign = bits & 0x80000000u;
+  uint32 magnitude = bits & 0x7fffffffu;
+  if constexpr (dropped > 0) {
+    const uint32 half = (1u << (dropped - 1)) - 1u + ((magnitude >> dropped) & 1u);
+    magnitude = (magnitude + half) & ~((1u << dropped) - 1u);
+  }
+  constexpr uint32 bias = (1u << (Exponent - 1)) - 1u;
+  constexpr uint32 too_large = (127u + bias + 1u) << 23;
+  if (magnitude >= too_large) return bit_cast<float>(sign | 0x7f800000u);
+  if constexpr (Exponent < 8) {
+    constexpr uint32 smallest = (127u - bias + 1u) << 23;
+    if (magnitude < smallest) magnitude = 0;
+  }
+  return bit_cast<float>(sign | magnitude);
+}
+
 // Conversion between the types that are computed in, as lax.convert_element_type does it: integers
 // wrap, floats truncate towards zero and saturate, NaN becomes 0, and all but 0 is true.
 template <class To, class From>

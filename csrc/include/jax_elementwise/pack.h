@@ -17,19 +17,8 @@ JEW_DEVICE constexpr int pack_size() {
   return size;
 }
 
-#if !defined(__CUDACC__)
-struct alignas(8) uint2 {
-  uint32 x, y;
-};
-struct alignas(16) uint4 {
-  uint32 x, y, z, w;
-};
-#define JEW_MAY_ALIAS __attribute__((may_alias))
-#else
-#define JEW_MAY_ALIAS
-#endif
-
 // The register type whose load and store is one access of that many bytes.
+#if defined(__CUDACC__)
 template <int Bytes>
 struct Access;
 template <>
@@ -52,6 +41,13 @@ template <>
 struct Access<16> {
   using type = uint4;
 };
+#else
+template <int Bytes>
+struct alignas(Bytes) [[gnu::may_alias]] Access {
+  using type = Access;
+  uint8 bytes[Bytes];
+};
+#endif
 
 // One access, whatever the optimiser would rather do: NVRTC 13.5 split the plain assignment of a
 // vector into 32-bit stores wherever a store by elements stood in the other branch. No kernel reads
@@ -78,13 +74,13 @@ struct alignas(min_of(sizeof(T) * N, kAccessBytes)) Pack {
   // Through one vector register, by reinterpretation: a copy of the struct (int8 add on an H200:
   // 2694 instead of 4381 GB/s) or a memcpy lets the compilers split the access into elements.
   static JEW_DEVICE Pack load(const T* from) {
-    using Bits JEW_MAY_ALIAS = typename Access<static_cast<int>(sizeof(Pack))>::type;
+    using Bits = typename Access<static_cast<int>(sizeof(Pack))>::type;
     Pack pack;
     *reinterpret_cast<Bits*>(&pack) = *reinterpret_cast<const Bits*>(from);
     return pack;
   }
   JEW_DEVICE void store(T* to) const {
-    using Bits JEW_MAY_ALIAS = typename Access<static_cast<int>(sizeof(Pack))>::type;
+    using Bits = typename Access<static_cast<int>(sizeof(Pack))>::type;
     store_bits(reinterpret_cast<Bits*>(to), *reinterpret_cast<const Bits*>(this));
   }
 };
