@@ -73,7 +73,7 @@ def read_beyond_the_end() -> None:
 
     def shifted(*args, **kwargs):
         kernel = kernel_for(*args, **kwargs)
-        text = kernel.source.replace("Contiguous<float>{in0", "Contiguous<float>{in0 + (1 << 21)")
+        text = kernel.source.replace("Contiguous<float>{in0", "Contiguous<float>{in0 + (1ll << 31)")
         assert text != kernel.source
         return dataclasses.replace(kernel, source=text)
 

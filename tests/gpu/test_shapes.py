@@ -104,7 +104,7 @@ def view():
 def results_if_taken(compiled, *arrays):
     """The results, or None where XLA itself refuses the arrays' addresses, as 0.11 does."""
     try:
-        return compiled(*arrays)
+        return jax.block_until_ready(compiled(*arrays))
     except jax.errors.JaxRuntimeError as error:
         if "must be a multiple of" not in str(error):
             raise
