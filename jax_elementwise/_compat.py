@@ -9,6 +9,7 @@ import pathlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import jax
 import jax.extend.core as jex
 from jax._src import source_info_util  # JAX 0.10 to 0.12: no public way to an equation's line
 from jax.interpreters import partial_eval
@@ -16,10 +17,12 @@ from jax.interpreters import partial_eval
 __all__ = [
     "consts",
     "dce",
+    "definition",
     "inline_jits",
     "is_jaxpr",
     "is_literal",
     "open_jaxpr",
+    "scan_operands",
     "subjaxprs",
     "user_location",
     "varying_axes",
@@ -75,6 +78,25 @@ def dce(jaxpr: Any, results: Sequence[bool], *, keep_inputs: bool) -> tuple[Any,
     """
     pruned, used = partial_eval.dce_jaxpr(open_jaxpr(jaxpr), list(results), keep_inputs)
     return jex.ClosedJaxpr(pruned, ()), tuple(i for i, is_used in enumerate(used) if is_used)
+
+
+def scan_operands(equation: Any, operands: Sequence[Any]) -> tuple[list[Any], list[Any], list[Any]]:
+    """The operands of a ``scan``: what every step gets, what goes around, what is stepped over."""
+    params = equation.params
+    if "num_consts" in params:  # JAX 0.10
+        consts, carry = params["num_consts"], params["num_carry"]
+    else:  # JAX 0.11 on: trees of the three kinds
+        consts, carry = (len(tree) for tree in params["ft_in"].unpack()[:2])
+    end = consts + carry
+    return list(operands[:consts]), list(operands[consts:end]), list(operands[end:])
+
+
+def definition(equation: Any) -> Any | None:
+    """A primitive's definition in terms of others, as a closed jaxpr; None where it has none."""
+    primitive = equation.params.get("_prim")  # JAX 0.12: hijax, for example jnp.searchsorted
+    if primitive is None or not hasattr(primitive, "expand"):
+        return None
+    return jax.make_jaxpr(primitive.expand)(*(atom.aval for atom in equation.invars))
 
 
 def user_location(equation: Any) -> str:

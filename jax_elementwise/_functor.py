@@ -15,6 +15,7 @@ import jax
 import jax.extend.core as jex
 import jax.numpy as jnp
 import numpy as np
+from jax.interpreters import mlir
 from jax.sharding import AbstractMesh, use_abstract_mesh
 
 from jax_elementwise import _compat
@@ -143,6 +144,41 @@ class Functor:
         return any(map(_is_custom_lin, _compat.open_jaxpr(self.jaxpr).eqns))
 
 
+# ---- Tables --------------------------------------------------------------------------------------
+
+MAX_TABLE = 64  # entries
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """A constant array, equal to others of the same bytes."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    data: bytes
+
+    @property
+    def values(self) -> np.ndarray[Any, Any]:
+        """The array."""
+        return np.frombuffer(self.data, self.dtype).reshape(self.shape)
+
+
+# A functor is closed over nothing, so what holds a captured array is an equation without operands.
+table_p = jex.Primitive("table")
+table_p.def_impl(lambda *, table: jnp.asarray(table.values))
+table_p.def_abstract_eval(lambda *, table: jax.core.ShapedArray(table.shape, table.dtype))
+mlir.register_lowering(
+    table_p, mlir.lower_fun(lambda *, table: jnp.asarray(table.values), multiple_results=False)
+)
+
+
+def table(value: Any) -> Any:
+    """The constant array, as an equation of what is being traced."""
+    array = np.asarray(value)
+    array = array.astype(jax.dtypes.canonicalize_dtype(array.dtype))
+    return table_p.bind(table=Table(array.dtype, array.shape, array.tobytes()))
+
+
 # ---- Tracing -------------------------------------------------------------------------------------
 
 
@@ -152,7 +188,8 @@ class Traced:
 
     Attributes:
       functor: its operands are the function's, then the captured values.
-      captured: rank-0 arrays and tracers that the function closes over.
+      captured: rank-0 arrays and tracers that the function closes over. Small arrays that it closes over
+        are part of the functor.
       out_tree: the structure that the function returns.
     """
 
@@ -171,7 +208,7 @@ def trace(fun: Callable[..., Any], avals: Sequence[Any], name: str) -> Traced:
 
     Raises:
       TypeError: if the function returns anything but scalars.
-      ValueError: if it captures an array of one dimension or more.
+      ValueError: if it captures a large array, or one whose values are not known.
     """
     scalars = [jax.ShapeDtypeStruct((), a.dtype, weak_type=a.weak_type) for a in avals]
     with use_abstract_mesh(_NO_MESH):
@@ -179,16 +216,20 @@ def trace(fun: Callable[..., Any], avals: Sequence[Any], name: str) -> Traced:
         if any(_captures(equation) for equation in closed.eqns):
             inline = functools.partial(_compat.inline_jits, closed, _compat.consts(closed))
             closed = jax.make_jaxpr(inline)(*scalars)
-        captured = tuple(_compat.consts(closed))
-        _check_captured(captured, name)
         _check_results(out, name)
-        if captured:
+        values = tuple(_compat.consts(closed))
+        for value in values:
+            _check_captured(value, f"{name!r} captures")
+        captured = tuple(value for value in values if np.ndim(value) == 0)
+        if values:
             types = [jax.typeof(value) for value in captured]
             scalars += [jax.ShapeDtypeStruct((), t.dtype, weak_type=t.weak_type) for t in types]
             body = _compat.open_jaxpr(closed)
 
             def uncaptured(*args: Any) -> list[Any]:
-                return jax.core.eval_jaxpr(body, args[len(avals) :], *args[: len(avals)])
+                given = iter(args[len(avals) :])
+                constants = [table(v) if np.ndim(v) else next(given) for v in values]
+                return jax.core.eval_jaxpr(body, constants, *args[: len(avals)])
 
             closed = jax.make_jaxpr(uncaptured)(*scalars)
     return Traced(Functor(name, closed), captured, jax.tree.structure(out))
@@ -212,14 +253,21 @@ def _check_results(out: Any, name: str) -> None:
             )
 
 
-def _check_captured(captured: Sequence[Any], name: str) -> None:
-    for value in captured:
-        if np.shape(value) != ():
-            raise ValueError(
-                f"{name!r} captures an array of shape {np.shape(value)} and dtype "
-                f"{jnp.result_type(value)}. Pass it as an argument, so that each element gets its "
-                "own entry; only scalars can be captured."
-            )
+def _check_captured(value: Any, who: str) -> None:
+    if np.ndim(value) == 0:
+        return
+    array = f"{who} an array of shape {np.shape(value)} and dtype {jnp.result_type(value)}"
+    if isinstance(value, jax.core.Tracer):
+        raise ValueError(
+            f"{array} whose values are not known, since it is computed in a function that is being "
+            "transformed (jit, vmap, grad). Pass its entries as arguments; a table must be made "
+            "with NumPy, or outside of that function."
+        )
+    if np.size(value) > MAX_TABLE:
+        raise ValueError(
+            f"{array}, which is more than the {MAX_TABLE} entries that a table may have. Pass it "
+            "as an argument if each element is to get its own entry, or look it up outside."
+        )
 
 
 # ---- Derivatives ---------------------------------------------------------------------------------
@@ -231,7 +279,7 @@ def _derive(fun: Callable[..., Any], avals: Sequence[Any]) -> Any:
     """The closed jaxpr of a function that was made from a functor, for strongly typed scalars.
 
     A derivative rule that the user wrote may be closed over values, which the functor, traced
-    without running the rule, does not know of. Scalars become literals; nothing else can.
+    without running the rule, does not know of. Scalars become literals, small arrays tables.
     """
     scalars = [jax.ShapeDtypeStruct((), aval.dtype) for aval in avals]
     with use_abstract_mesh(_NO_MESH):
@@ -239,13 +287,20 @@ def _derive(fun: Callable[..., Any], avals: Sequence[Any]) -> Any:
         constants = _compat.consts(closed)
         if not constants:
             return closed
-        if any(isinstance(c, jax.core.Tracer) or np.shape(c) != () for c in constants):
+        for value in constants:
+            _check_captured(value, "a derivative rule inside an elementwise function captures")
+        if any(isinstance(c, jax.core.Tracer) for c in constants):
             raise ValueError(
-                "a derivative rule inside an elementwise function captures a traced value or an "
-                "array. Pass it as an argument of the custom_jvp or custom_vjp function."
+                "a derivative rule inside an elementwise function captures a traced value. Pass it "
+                "as an argument of the custom_jvp or custom_vjp function."
             )
-        body, values = _compat.open_jaxpr(closed), [np.asarray(c)[()] for c in constants]
-        return jax.make_jaxpr(lambda *args: jax.core.eval_jaxpr(body, values, *args))(*scalars)
+        body = _compat.open_jaxpr(closed)
+
+        def with_constants(*args: Any) -> list[Any]:
+            values = [table(c) if np.ndim(c) else np.asarray(c)[()] for c in constants]
+            return jax.core.eval_jaxpr(body, values, *args)
+
+        return jax.make_jaxpr(with_constants)(*scalars)
 
 
 @functools.lru_cache(maxsize=4096)

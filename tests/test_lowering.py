@@ -90,7 +90,7 @@ def test_operands_have_row_major_layouts(xy):
         (((8, 1), "float32"), ((1, 4), "float32"), 4, [1, 2]),
         (((), "float32"), ((), "float32"), 4, [1, 1]),
     ],
-    ids=["full", "half", "mixed", "scalar", "outer", "rank_0"],
+    ids=["full", "narrow", "mixed", "scalar", "outer", "rank_0"],
 )
 def test_the_walk_over_arrays_depends_on_shapes_and_dtypes(x, y, pack, spans):
     operands = [jax.ShapeDtypeStruct(*xy) for xy in (x, y)]

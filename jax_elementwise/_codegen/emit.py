@@ -1,17 +1,31 @@
-"""Walks a scalar jaxpr and writes the body of the functor: one constant per equation."""
+"""Walks a scalar jaxpr and writes the body of the functor: one constant per equation and element."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from jax_elementwise import _compat
-from jax_elementwise._codegen.parametric import PARAMETRIC, known_dtype
-from jax_elementwise._codegen.primitives import OPERATORS
-from jax_elementwise._codegen.types import DType, literal
-from jax_elementwise._codegen.values import UnsupportedError, Value
+import numpy as np
 
-__all__ = ["emit_body"]
+from jax_elementwise import _compat
+from jax_elementwise._codegen import indexing as indexing
+from jax_elementwise._codegen.arrays import ARRAYS, Call, apply_operator
+from jax_elementwise._codegen.parametric import PARAMETRIC
+from jax_elementwise._codegen.primitives import OPERATORS
+from jax_elementwise._codegen.types import DType
+from jax_elementwise._codegen.values import (
+    MAX_ELEMENTS,
+    Array,
+    UnsupportedError,
+    Value,
+    array_of,
+    constant,
+    known_dtype,
+    round_if_needed,
+)
+
+__all__ = ["Body", "emit_body"]
 
 # Primitives that only wrap a jaxpr, which is written out in their place.
 _INLINED = frozenset(
@@ -32,8 +46,10 @@ class _Emitter:
 
     def __init__(self) -> None:
         self.lines: list[str] = []
+        self.headers: set[str] = set()
         self._indent = 1
         self._count = 0
+        self._tables: dict[str, str] = {}
 
     def line(self, text: str) -> None:
         self.lines.append("  " * self._indent + text)
@@ -42,29 +58,43 @@ class _Emitter:
         self._count += 1
         return f"v{self._count - 1}"
 
+    def use(self, header: str) -> None:
+        """Includes a header."""
+        self.headers.add(header)
+
     def bind(self, value: Value) -> Value:
         """Gives a value a name, so that it is computed once."""
-        if value.code.isidentifier():
+        if value.known is not None or value.code.isidentifier():
             return value
         name = self.name()
         self.line(f"const {value.dtype.compute} {name} = {value.code};")
         return Value(name, value.dtype, value.exact)
 
+    def table(self, values: Sequence[Value]) -> str:
+        """The name of an array in memory that holds known values."""
+        text = ", ".join(value.code for value in values)
+        declared = f"{values[0].dtype.compute} @[] = {{{text}}};"
+        if declared not in self._tables:
+            name = f"table{len(self._tables)}"
+            self._tables[declared] = name
+            # At the beginning, since it may be needed again outside of the branch that is written.
+            # Not constexpr, which NVRTC 13 turns into a chain of selections.
+            self.lines.insert(0, "  static const " + declared.replace("@", name))
+        return self._tables[declared]
+
     # ---- Jaxprs ----------------------------------------------------------------------------------
 
-    def jaxpr(self, jaxpr: Any, operands: Sequence[Value]) -> list[Value]:
+    def jaxpr(self, jaxpr: Any, operands: Sequence[Array]) -> list[Array]:
         """Writes a jaxpr's equations and returns its results."""
         body = _compat.open_jaxpr(jaxpr)
         env = dict(zip(body.invars, operands, strict=True))
         for var, const in zip(body.constvars, _compat.consts(jaxpr), strict=True):
-            dtype = known_dtype(var.aval, "a captured value")
-            env[var] = Value(literal(const, dtype), dtype, exact=True)
+            env[var] = _constants(const, var.aval, "a captured value")
 
-        def read(atom: Any) -> Value:
-            if not _compat.is_literal(atom):
-                return env[atom]
-            dtype = known_dtype(atom.aval, "a constant")
-            return Value(literal(atom.val, dtype), dtype, exact=True)
+        def read(atom: Any) -> Array:
+            if _compat.is_literal(atom):
+                return _constants(atom.val, atom.aval, "a constant")
+            return env[atom]
 
         for equation in body.eqns:
             try:
@@ -74,10 +104,8 @@ class _Emitter:
             env.update(zip(equation.outvars, results, strict=True))
         return [read(atom) for atom in body.outvars]
 
-    def _equation(self, equation: Any, operands: list[Value]) -> list[Value]:
+    def _equation(self, equation: Any, operands: list[Array]) -> list[Array]:
         name = equation.primitive.name
-        if name == "elementwise":  # a function made by this package, called from another one
-            return self.jaxpr(equation.params["functor"].jaxpr, operands)
         if name == "optimization_barrier":
             return operands
         if name in _INLINED:
@@ -85,50 +113,112 @@ class _Emitter:
             return self.jaxpr(inner, operands)
         if name in _CONTROL_FLOW:
             return _CONTROL_FLOW[name](self, equation, operands)
-        if name not in PARAMETRIC and name not in OPERATORS:
-            raise UnsupportedError(f"the primitive {name!r}")
-        dtype = known_dtype(equation.outvars[0].aval, f"the result of {name}")
-        return [self.bind(_expression(equation, operands, dtype))]
+        if name in ARRAYS:
+            aval = equation.outvars[0].aval
+            dtype = known_dtype(aval, f"the result of {name}")
+            results = ARRAYS[name](Call(self, equation.params, operands, aval.shape, dtype))
+            return list(results) if equation.primitive.multiple_results else [results]
+        if name in PARAMETRIC or name in OPERATORS:
+            return [self._elementwise(equation, operands)]
+        definition = _compat.definition(equation)
+        if definition is not None:
+            return self.jaxpr(definition, operands)
+        raise UnsupportedError(f"the primitive {name!r}")
+
+    def _elementwise(self, equation: Any, operands: list[Array]) -> Array:
+        """Writes a primitive that works element by element."""
+        name, aval = equation.primitive.name, equation.outvars[0].aval
+        dtype = known_dtype(aval, f"the result of {name}")
+        # Some operands of select_n and clamp may be scalars beside arrays.
+        columns = [np.broadcast_to(x, aval.shape).ravel() for x in operands]
+        rows = zip(*columns, strict=True) if columns else [()] * aval.size
+        return array_of([self._scalar(equation, list(row), dtype) for row in rows], aval.shape)
+
+    def _scalar(self, equation: Any, operands: list[Value], dtype: DType) -> Value:
+        name = equation.primitive.name
+        if dtype.kind == "complex" or any(x.dtype.kind == "complex" for x in operands):
+            self.use("complex.h")
+        if name in PARAMETRIC:
+            return self.bind(PARAMETRIC[name](equation.params, operands, dtype))
+        if name == "pow" and operands[1].dtype != dtype:  # an integer
+            code = f"convert<{dtype.compute}>({operands[1].code})"
+            operands[1] = self.bind(Value(code, dtype))
+        return apply_operator(self, name, operands, dtype)
 
     # ---- Control flow ----------------------------------------------------------------------------
 
-    def cond(self, equation: Any, operands: list[Value]) -> list[Value]:
+    def call(self, equation: Any, operands: list[Array]) -> list[Array]:
+        """A function made by this package, called from another one, perhaps on arrays."""
+        shape = equation.outvars[0].aval.shape
+        columns = [np.broadcast_to(x, shape).ravel() for x in operands]
+        results = [
+            self.jaxpr(equation.params["functor"].jaxpr, [array_of([x], ()) for x in row])
+            for row in zip(*columns, strict=True)
+        ]
+        by_result = zip(*results, strict=True) if results else [[]] * len(equation.outvars)
+        return [array_of([x[()] for x in column], shape) for column in by_result]
+
+    def cond(self, equation: Any, operands: list[Array]) -> list[Array]:
         """A branch that is really taken or not, so what is not chosen is not computed."""
-        index, *arguments = operands
+        index, arguments = operands[0][()], operands[1:]
         branches = equation.params["branches"]
-        dtypes = [known_dtype(var.aval, "a result of cond") for var in equation.outvars]
-        results = [Value(self.name(), dtype) for dtype in dtypes]
-        for result in results:
-            self.line(f"{result.dtype.compute} {result.code};")
+        results = [self._variables(var.aval) for var in equation.outvars]
         for number, branch in enumerate(branches):
             # Indices outside the range go to the nearest branch, as in lax.switch.
             test = f"{index.code} <= {number}" if index.dtype.kind == "int" else f"!{index.code}"
             keyword = f"if ({test}) {{" if number == 0 else f"}} else if ({test}) {{"
             self.line("} else {" if number == len(branches) - 1 else keyword)
             self._indent += 1
-            for result, value in zip(results, self.jaxpr(branch, arguments), strict=True):
-                self.line(f"{result.code} = {value.code};")
+            for result, values in zip(results, self.jaxpr(branch, arguments), strict=True):
+                for variable, value in zip(result.flat, values.flat, strict=True):
+                    self.line(f"{variable.code} = {value.code};")
             self._indent -= 1
         self.line("}")
         return results
 
+    def _variables(self, aval: Any) -> Array:
+        """Variables to be assigned to."""
+        dtype = known_dtype(aval, "a result of cond")
+        variables = [Value(self.name(), dtype) for _ in range(aval.size)]
+        for variable in variables:
+            self.line(f"{dtype.compute} {variable.code};")
+        return array_of(variables, aval.shape)
 
-_CONTROL_FLOW: dict[str, Callable[[_Emitter, Any, list[Value]], list[Value]]] = {
+    def scan(self, equation: Any, operands: list[Array]) -> list[Array]:
+        """A loop of few steps, written out step by step."""
+        length, step = equation.params["length"], equation.params["jaxpr"]
+        if length > MAX_ELEMENTS:
+            raise UnsupportedError(f"a scan of {length} steps (more than {MAX_ELEMENTS})")
+        constants, carry, columns = _compat.scan_operands(equation, operands)
+        stacked: list[list[Array]] = []
+        for i in range(length)[:: -1 if equation.params["reverse"] else 1]:
+            row = [column[i, ...] for column in columns]
+            results = self.jaxpr(step, [*constants, *carry, *row])
+            # Values that go around a loop are rounded, however many steps of it are written out.
+            carry = [self._rounded(value) for value in results[: len(carry)]]
+            stacked.append(results[len(carry) :])
+        if equation.params["reverse"]:
+            stacked.reverse()
+        if not stacked:
+            shapes = [var.aval.shape for var in equation.outvars[len(carry) :]]
+            return [*carry, *(np.empty(shape, object) for shape in shapes)]
+        return [*carry, *(np.stack(column) for column in zip(*stacked, strict=True))]
+
+    def _rounded(self, values: Array) -> Array:
+        rounded = [self.bind(round_if_needed(value)) for value in values.flat]
+        return array_of(rounded, values.shape)
+
+
+_CONTROL_FLOW: dict[str, Callable[[_Emitter, Any, list[Array]], list[Array]]] = {
     "cond": _Emitter.cond,
+    "elementwise": _Emitter.call,
+    "scan": _Emitter.scan,
 }
 
 
-def _expression(equation: Any, operands: list[Value], dtype: DType) -> Value:
-    name = equation.primitive.name
-    if name in PARAMETRIC:
-        return PARAMETRIC[name](equation.params, operands, dtype)
-    form = OPERATORS[name].form(operands[0].dtype)
-    if form is None:
-        raise UnsupportedError(f"{name!r} of {operands[0].dtype.name}")
-    suffix = "f" if operands[0].dtype.compute == "float" else ""
-    codes = [operand.code for operand in operands]
-    exact = not dtype.is_half or (name == "copy" and operands[0].exact)
-    return Value(form.format(*codes, f=suffix), dtype, exact)
+def _constants(value: Any, aval: Any, what: str) -> Array:
+    dtype = known_dtype(aval, what)
+    return array_of([constant(x, dtype) for x in np.asarray(value).flat], aval.shape)
 
 
 def _located(error: UnsupportedError, equation: Any) -> NotImplementedError:
@@ -141,14 +231,30 @@ def _located(error: UnsupportedError, equation: Any) -> NotImplementedError:
     )
 
 
-def emit_body(jaxpr: Any, operands: Sequence[Value]) -> tuple[list[str], list[Value]]:
-    """The lines of C++ that compute a closed scalar jaxpr, and its results.
+@dataclasses.dataclass(frozen=True)
+class Body:
+    """The C++ of a scalar function.
+
+    Attributes:
+      lines: statements.
+      results: what to assign to the results afterwards.
+      headers: what must be included besides ``kernel.h``.
+    """
+
+    lines: list[str]
+    results: list[Value]
+    headers: list[str]
+
+
+def emit_body(jaxpr: Any, operands: Sequence[Value]) -> Body:
+    """The C++ that computes a closed scalar jaxpr.
 
     Raises:
       NotImplementedError: for an operation with no C++, naming it and the user's line.
     """
     emitter = _Emitter()
     try:
-        return emitter.lines, emitter.jaxpr(jaxpr, operands)
+        results = emitter.jaxpr(jaxpr, [array_of([operand], ()) for operand in operands])
     except UnsupportedError as error:
         raise NotImplementedError(f"cannot generate a kernel: {error}") from None
+    return Body(emitter.lines, [x[()] for x in results], sorted(emitter.headers))

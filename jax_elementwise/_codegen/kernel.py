@@ -55,6 +55,7 @@ class _Body:
 
     name: str
     functor: str
+    headers: tuple[str, ...]
     ins: tuple[DType, ...]
     outs: tuple[DType, ...]
 
@@ -64,13 +65,15 @@ def _body(functor: Functor) -> _Body:
     ins = tuple(_row(aval, functor) for aval in functor.in_avals)
     outs = tuple(_row(aval, functor) for aval in functor.out_avals)
     operands = [Value(f"in{i}", dtype, exact=True) for i, dtype in enumerate(ins)]
-    lines, results = emit_body(functor.jaxpr, operands)
+    body = emit_body(functor.jaxpr, operands)
     parameters = [f"const {dtype.compute} in{i}" for i, dtype in enumerate(ins)]
     parameters += [f"{dtype.compute}& out{i}" for i, dtype in enumerate(outs)]
-    lines += [f"  out{i} = {result.code};" for i, result in enumerate(results)]
+    results = [f"  out{i} = {result.code};" for i, result in enumerate(body.results)]
     call = "JEW_DEVICE void operator()(" + ", ".join(parameters) + ") const {"
-    text = "\n".join("  " + line for line in (call, *lines, "}"))
-    return _Body(_identifier(functor.name), text, ins, outs)
+    text = "\n".join("  " + line for line in (call, *body.lines, *results, "}"))
+    # Complex operands and results may be all there is of complex numbers.
+    headers = {*body.headers, *("complex.h" for d in (*ins, *outs) if d.kind == "complex")}
+    return _Body(_identifier(functor.name), text, tuple(sorted(headers)), ins, outs)
 
 
 def _row(aval: Any, functor: Functor) -> DType:
@@ -149,8 +152,10 @@ def _entry_point(body: _Body, space: IterationSpace, packed: Sequence[DType], pa
     index = "int" if space.index_bits == 32 else "int64"
     separator = ",\n    "
     widest = ", ".join(sorted({dtype.storage for dtype in packed}))
+    headers = ("kernel.h", *body.headers)
+    includes = "\n".join(f"#include <jax_elementwise/{header}>" for header in headers)
     return f"""\
-#include <jax_elementwise/kernel.h>
+{includes}
 
 namespace jax_elementwise {{
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import jax
 
-from jax_elementwise._codegen.types import DType, dtype_of, literal
-from jax_elementwise._codegen.values import UnsupportedError, Value, round_if_needed
+from jax_elementwise._codegen.types import DTYPES, DType
+from jax_elementwise._codegen.values import UnsupportedError, Value, constant, round_if_needed
 
 __all__ = ["PARAMETRIC"]
 
@@ -28,38 +28,58 @@ def _rule(name: str) -> Callable[[Rule], Rule]:
 
 @_rule("convert_element_type")
 def _convert_element_type(params: dict[str, Any], operands: Sequence[Value], to: DType) -> Value:
-    del params
-    # An explicit conversion is one of the places where a 16-bit float is rounded: on the way in, to
+    # An explicit conversion is one of the places where a narrow float is rounded: on the way in, to
     # what the operand was declared as, and on the way out.
     operand = round_if_needed(operands[0])
     if operand.dtype == to:
         return operand
     code = operand.code
-    if operand.dtype.compute == "double" and to.name == "float16":
+    if operand.dtype.kind == "complex" and to.kind in ("int", "float"):
+        real = DTYPES["float32" if operand.dtype.name == "complex64" else "float64"]
+        return _convert_element_type(params, [Value(f"{code}.re", real, exact=True)], to)
+    # XLA makes a bfloat16 of a float64 by way of float32.
+    if operand.dtype.compute == "double" and to.is_narrow and to.name != "bfloat16":
         code = f"round_to_odd({code})"
     elif operand.dtype.compute != to.compute:
         code = f"convert<{to.compute}>({code})"
-    return round_if_needed(Value(code, to, exact=not to.is_half))
+    return round_if_needed(Value(code, to, exact=not to.is_narrow))
 
 
 @_rule("bitcast_convert_type")
 def _bitcast_convert_type(params: dict[str, Any], operands: Sequence[Value], to: DType) -> Value:
     del params
     operand = operands[0]
-    if operand.dtype.is_half or to.is_half or operand.dtype.itemsize != to.itemsize:
-        raise UnsupportedError(f"bitcast_convert_type from {operand.dtype.name} to {to.name}")
-    return Value(f"bit_cast<{to.compute}>({operand.code})", to)
+    if operand.dtype == to:
+        return operand
+    if operand.dtype.itemsize != to.itemsize:
+        raise UnsupportedError(
+            f"bitcast_convert_type from {operand.dtype.name} to {to.name}, which has another size"
+        )
+    code = operand.code
+    if operand.dtype.is_narrow:
+        code = f"Element<{operand.dtype.storage}>::narrow({code})"
+    code = f"bit_cast<{to.storage}>({code})"
+    return Value(f"Element<{to.storage}>::widen({code})" if to.is_narrow else code, to, exact=True)
 
 
 @_rule("integer_pow")
 def _integer_pow(params: dict[str, Any], operands: Sequence[Value], to: DType) -> Value:
     exponent, (x,) = params["y"], operands
-    power = f"integer_pow<{abs(exponent)}>({x.code})"
-    if exponent >= 0:
+    if exponent == 0:
+        return constant(1, to)
+    function = {"int": "integer_pow_wrapping", "complex": "complex_integer_pow"}.get(
+        to.kind, "integer_pow"
+    )
+    power = f"{function}<{abs(exponent)}>({x.code})"
+    if exponent > 0:
         return Value(power, to)
-    if to.kind == "int":
-        raise UnsupportedError(f"a negative power ({exponent}) of an integer")
-    return Value(f"divide_for_half(1.0f, {power})" if to.is_half else f"1 / {power}", to)
+    match to.kind:
+        case "int":
+            raise UnsupportedError(f"a negative power ({exponent}) of an integer")
+        case "complex":
+            return Value(f"complex_divide({constant(1, to).code}, {power})", to)
+        case _:
+            return Value(f"divide_for_narrow(1.0f, {power})" if to.is_narrow else f"1 / {power}", to)
 
 
 @_rule("round")
@@ -73,16 +93,21 @@ def _round(params: dict[str, Any], operands: Sequence[Value], to: DType) -> Valu
 def _reduce_precision(params: dict[str, Any], operands: Sequence[Value], to: DType) -> Value:
     (operand,) = operands
     exponent, mantissa = params["exponent_bits"], params["mantissa_bits"]
-    if (exponent, mantissa) == _PRECISION[to.name]:
+    if (exponent, mantissa) == _PRECISION.get(to.name):
         return round_if_needed(operand)
-    if to.compute == "float" and 2 <= exponent <= 8 and 1 <= mantissa <= 23:
-        rounded = round_if_needed(operand)
-        return Value(f"reduce_precision<{exponent}, {mantissa}>({rounded.code})", to)
-    raise UnsupportedError(f"reduce_precision of {to.name} to {exponent} and {mantissa} bits")
+    own_exponent, own_mantissa = _PRECISION["float64" if to.compute == "double" else "float32"]
+    bits = f"{min(exponent, own_exponent)}, {min(mantissa, own_mantissa)}"
+    return Value(f"reduce_precision<{bits}>({round_if_needed(operand).code})", to)
 
 
-# Bits of exponent and mantissa.
-_PRECISION = {"float16": (5, 10), "bfloat16": (8, 7), "float32": (8, 23), "float64": (11, 52)}
+# Bits of exponent and mantissa of the IEEE formats, which float8_e4m3fn is not: it has no infinity.
+_PRECISION = {
+    "float8_e5m2": (5, 2),
+    "float16": (5, 10),
+    "bfloat16": (8, 7),
+    "float32": (8, 23),
+    "float64": (11, 52),
+}
 
 
 @_rule("select_n")
@@ -113,24 +138,13 @@ def _polynomial(params: dict[str, Any], operands: Sequence[Value], to: DType) ->
 def _empty(params: dict[str, Any], operands: Sequence[Value], to: DType) -> Value:
     """What the transpose of ``cond`` fills the residuals of branches not taken with: never read."""
     del params, operands
-    return Value(literal(0, to), to, exact=True)
+    return constant(0, to)
 
 
-def _same_scalar(params: dict[str, Any], operands: Sequence[Value], to: DType) -> Value:
-    """Changes of shape that leave a scalar a scalar."""
+def _same(params: dict[str, Any], operands: Sequence[Value], to: DType) -> Value:
     del params, to
     return operands[0]
 
 
-for _name in ("broadcast_in_dim", "name", "reshape", "squeeze", "stop_gradient"):
-    _rule(_name)(_same_scalar)
-
-
-def known_dtype(aval: Any, what: str) -> DType:
-    """The row of a scalar's dtype; raises UnsupportedError for arrays and unknown dtypes."""
-    if aval.shape != ():
-        raise UnsupportedError(f"{what}, an array of shape {aval.shape} per element")
-    dtype = dtype_of(aval.dtype)
-    if dtype is None:
-        raise UnsupportedError(f"{what}, which has dtype {aval.dtype}")
-    return dtype
+for _name in ("name", "stop_gradient"):
+    _rule(_name)(_same)

@@ -2,13 +2,16 @@
 
 A row of plain text is enough for most primitives. The text is a C++ expression over the values
 ``{0}``, ``{1}``, ...; ``{f}`` is the suffix of ``<math.h>`` names (``f`` for float, nothing for
-double). Which text applies is looked up by the dtype of the first operand, most exact key first: a
-dtype's name, ``"half"`` (16-bit floats, computed in float32), then ``"float"``, ``"int"`` or
-``"bool"``. Primitives whose C++ depends on their parameters have a function instead
-(``_codegen/parametric.py``), and those that hold other jaxprs are walked into by
-``_codegen/emit.py``.
+double), ``{storage}`` and ``{compute}`` are the types that the first operand is stored as and
+computed in. Which text applies is looked up by the dtype of the first operand, most exact key first: a dtype's name, ``"narrow"`` (floats of
+8 and 16 bits, computed in float32), ``"signed"`` (integers), then ``"float"``, ``"complex"``,
+``"int"`` or ``"bool"``.
 
-The functions named here that C++ does not have are in ``csrc/include/jax_elementwise/math.h``.
+Primitives whose C++ depends on their parameters have a function instead
+(``_codegen/parametric.py``), those that move elements of small arrays about are in
+``_codegen/arrays.py``, and those that hold other jaxprs are walked into by ``_codegen/emit.py``.
+
+The functions named here that C++ does not have are in ``csrc/include/jax_elementwise``.
 """
 
 from __future__ import annotations
@@ -38,25 +41,34 @@ class Operator:
       forms: C++ by dtype, as the module's docstring says.
       arity: number of operands.
       ulp: largest error, in units in the last place of the result, that the tests allow for
-        (float32, float64); 16-bit floats are computed in float32 and get 1. The figures are those
+        (float32, float64); narrow floats are computed in float32 and get 1. The figures are those
         of the CUDA C++ programming guide, "Mathematical functions", for a function's whole range.
+      complex_eps: largest error of complex results that the tests allow for, in machine epsilons of
+        the result's magnitude.
       domain: where test inputs come from.
       function: the name in ``jax.lax``.
       special: whether the special values (zeros of both signs, infinities, NaN, subnormals) are
         tested too, against ``jax.lax`` in float64.
+      header: what must be included for it, besides ``kernel.h``.
+      rounds: whether narrow floats are rounded to their dtype before they go in.
     """
 
     name: str
     forms: Forms
     arity: int = 1
     ulp: tuple[int, int] = (0, 0)
+    complex_eps: int = 4
     domain: tuple[float, float] = REAL
     function: str = ""
     special: bool = True
+    header: str = ""
+    rounds: bool = False
 
     def form(self, dtype: DType) -> str | None:
         """The C++ for operands of a dtype, or None where there is none."""
-        classes = (dtype.name, "half" if dtype.is_half else "", dtype.kind)
+        signed = dtype.kind == "int" and dtype.name.startswith("int")
+        narrow = "narrow" if dtype.is_narrow else ""
+        classes = (dtype.name, narrow, "signed" if signed else "", dtype.kind)
         return next((self.forms[key] for key in classes if key in self.forms), None)
 
 
@@ -68,94 +80,171 @@ def _number(text: str) -> Forms:
     return {"float": text, "int": text}
 
 
+def _int(text: str) -> Forms:
+    return {"int": text}
+
+
 def _float(text: str) -> Forms:
     return {"float": text}
+
+
+def _wide(text: str) -> Forms:
+    return {"float32": text, "float64": text}
+
+
+def _complex(text: str, function: str) -> Forms:
+    return {"float": text, "complex": f"complex_{function}({{0}})"}
+
+
+def _arithmetic(operator: str, function: str) -> Forms:
+    plain = f"{{0}} {operator} {{1}}"
+    return {"float": plain, "complex": plain, "int": f"{function}({{0}}, {{1}})"}
+
+
+def _equality(text: str) -> Forms:
+    return {**_every(text), "complex": text}
 
 
 def _logic(bitwise: str, logical: str) -> Forms:
     return {"int": bitwise, "bool": logical}
 
 
+def _total(operator: str) -> Forms:
+    return {
+        "float": f"total_order({{0}}) {operator} total_order({{1}})",
+        "int": f"{{0}} {operator} {{1}}",
+    }
+
+
 _ROWS = (
     # Arithmetic.
-    Operator("add", {"float": "{0} + {1}", "int": "wrap_add({0}, {1})"}, arity=2),
-    Operator(
-        "add_any", {"float": "{0} + {1}", "int": "wrap_add({0}, {1})"}, arity=2, function="add"
-    ),
-    Operator("sub", {"float": "{0} - {1}", "int": "wrap_sub({0}, {1})"}, arity=2),
-    Operator("mul", {"float": "{0} * {1}", "int": "wrap_mul({0}, {1})"}, arity=2),
+    Operator("add", _arithmetic("+", "wrap_add"), arity=2),
+    Operator("add_any", _arithmetic("+", "wrap_add"), arity=2, function="add"),
+    Operator("sub", _arithmetic("-", "wrap_sub"), arity=2),
+    Operator("mul", _arithmetic("*", "wrap_mul"), arity=2),
     Operator(
         "div",
-        {"half": "divide_for_half({0}, {1})", "float": "{0} / {1}", "int": "divide({0}, {1})"},
+        {
+            "narrow": "divide_for_narrow({0}, {1})",
+            "float": "{0} / {1}",
+            "complex": "complex_divide({0}, {1})",
+            "int": "divide({0}, {1})",
+        },
         arity=2,
     ),
     Operator("rem", {"float": "fmod{f}({0}, {1})", "int": "remainder({0}, {1})"}, arity=2),
-    Operator("neg", {"float": "-{0}", "int": "negate({0})"}),
-    Operator("abs", {"float": "fabs{f}({0})", "int32": "absolute({0})", "int64": "absolute({0})"}),
-    Operator("sign", _number("sign({0})")),
-    Operator("max", _every("maximum({0}, {1})"), arity=2),
-    Operator("min", _every("minimum({0}, {1})"), arity=2),
-    Operator("square", {"float": "{0} * {0}", "int": "wrap_mul({0}, {0})"}),
+    Operator("mulhi", _int("multiply_high({0}, {1})"), arity=2),
+    Operator("neg", {"float": "-{0}", "complex": "-{0}", "int": "negate({0})"}),
+    Operator("abs", {**_complex("fabs{f}({0})", "abs"), "signed": "absolute({0})"}),
+    Operator("sign", {**_number("sign({0})"), "complex": "complex_sign({0})"}),
+    Operator(
+        "max", {**_every("maximum({0}, {1})"), "complex": "complex_maximum({0}, {1})"}, arity=2
+    ),
+    Operator(
+        "min", {**_every("minimum({0}, {1})"), "complex": "complex_minimum({0}, {1})"}, arity=2
+    ),
+    Operator("square", {**_complex("{0} * {0}", "square"), "int": "wrap_mul({0}, {0})"}),
     Operator(
         "one_minus_square",
-        {"float": "(1 + {0}) * (1 - {0})", "int": "one_minus_square({0})"},
+        {**_complex("(1 + {0}) * (1 - {0})", "one_minus_square"), "int": "one_minus_square({0})"},
         ulp=(2, 2),
     ),
-    Operator("copy", _every("{0}")),
+    Operator("copy", _equality("{0}")),
     # Powers and roots.
-    Operator("pow", _float("pow{f}({0}, {1})"), arity=2, ulp=(4, 2), domain=POSITIVE),
-    Operator("sqrt", _float("sqrt{f}({0})"), domain=POSITIVE),
-    Operator("rsqrt", _float("1 / sqrt{f}({0})"), ulp=(2, 2), domain=POSITIVE),
+    Operator(
+        "pow",
+        {"float": "pow{f}({0}, {1})", "complex": "complex_pow({0}, {1})"},
+        arity=2,
+        ulp=(4, 2),
+        domain=POSITIVE,
+    ),
+    Operator("sqrt", _complex("sqrt{f}({0})", "sqrt"), domain=POSITIVE),
+    Operator("rsqrt", _complex("1 / sqrt{f}({0})", "rsqrt"), ulp=(2, 2), domain=POSITIVE),
     Operator("cbrt", _float("cbrt{f}({0})"), ulp=(1, 1)),
     # Exponentials and logarithms.
-    Operator("exp", _float("exp{f}({0})"), ulp=(2, 1), domain=WIDE),
-    Operator("exp2", _float("exp2{f}({0})"), ulp=(2, 1), domain=WIDE),
-    Operator("expm1", _float("expm1{f}({0})"), ulp=(1, 1)),
-    Operator("log", _float("log{f}({0})"), ulp=(1, 1), domain=POSITIVE),
-    Operator("log2", _float("log2{f}({0})"), ulp=(1, 1), domain=POSITIVE),
-    Operator("log1p", _float("log1p{f}({0})"), ulp=(1, 1), domain=UNIT),
+    Operator("exp", _complex("exp{f}({0})", "exp"), ulp=(2, 1), domain=WIDE),
+    Operator("exp2", _complex("exp2{f}({0})", "exp2"), ulp=(2, 1), domain=WIDE),
+    Operator("expm1", _complex("expm1{f}({0})", "expm1"), ulp=(1, 1)),
+    Operator("log", _complex("log{f}({0})", "log"), ulp=(1, 1), domain=POSITIVE),
+    Operator("log2", _complex("log2{f}({0})", "log2"), ulp=(1, 1), domain=POSITIVE),
+    Operator("log1p", _complex("log1p{f}({0})", "log1p"), ulp=(1, 1), domain=UNIT),
     Operator(
         "logistic",
-        {"half": "logistic_for_half({0})", "float": "logistic({0})"},
+        {**_complex("logistic({0})", "logistic"), "narrow": "logistic_for_narrow({0})"},
         ulp=(3, 3),
         domain=WIDE,
     ),
     # Trigonometric and hyperbolic functions, and their inverses.
-    Operator("sin", _float("sin{f}({0})"), ulp=(2, 2), domain=WIDE),
-    Operator("cos", _float("cos{f}({0})"), ulp=(2, 2), domain=WIDE),
-    Operator("tan", _float("tan{f}({0})"), ulp=(4, 2)),
-    Operator("asin", _float("asin{f}({0})"), ulp=(2, 2), domain=UNIT),
-    Operator("acos", _float("acos{f}({0})"), ulp=(2, 2), domain=UNIT),
-    Operator("atan", _float("atan{f}({0})"), ulp=(2, 2)),
-    Operator("atan2", _float("atan2{f}({0}, {1})"), arity=2, ulp=(3, 2)),
-    Operator("sinh", _float("sinh{f}({0})"), ulp=(3, 2)),
-    Operator("cosh", _float("cosh{f}({0})"), ulp=(2, 1)),
-    Operator("tanh", _float("tanh{f}({0})"), ulp=(2, 2)),
-    Operator("asinh", _float("asinh{f}({0})"), ulp=(3, 3)),
-    Operator("acosh", _float("acosh{f}({0})"), ulp=(4, 3), domain=ABOVE_ONE),
-    Operator("atanh", _float("atanh{f}({0})"), ulp=(3, 2), domain=UNIT),
+    Operator("sin", _complex("sin{f}({0})", "sin"), ulp=(2, 2), domain=WIDE),
+    Operator("cos", _complex("cos{f}({0})", "cos"), ulp=(2, 2), domain=WIDE),
+    Operator("tan", _complex("tan{f}({0})", "tan"), ulp=(4, 2)),
+    Operator("asin", _complex("asin{f}({0})", "asin"), ulp=(2, 2), domain=UNIT),
+    Operator("acos", _complex("acos{f}({0})", "acos"), ulp=(2, 2), domain=UNIT),
+    Operator("atan", _complex("atan{f}({0})", "atan"), ulp=(2, 2)),
+    Operator(
+        "atan2",
+        {"float": "atan2{f}({0}, {1})", "complex": "complex_atan2({0}, {1})"},
+        arity=2,
+        ulp=(3, 2),
+    ),
+    Operator("sinh", _complex("sinh{f}({0})", "sinh"), ulp=(3, 2)),
+    Operator("cosh", _complex("cosh{f}({0})", "cosh"), ulp=(2, 1)),
+    Operator("tanh", _complex("tanh{f}({0})", "tanh"), ulp=(2, 2)),
+    Operator("asinh", _complex("asinh{f}({0})", "asinh"), ulp=(3, 3)),
+    Operator("acosh", _complex("acosh{f}({0})", "acosh"), ulp=(4, 3), domain=ABOVE_ONE),
+    Operator("atanh", _complex("atanh{f}({0})", "atanh"), ulp=(3, 2), domain=UNIT),
     # The error function's family.
     Operator("erf", _float("erf{f}({0})"), ulp=(2, 2)),
-    Operator("erfc", {"half": "erfc_for_half({0})", "float": "erfc{f}({0})"}, ulp=(4, 5)),
+    Operator("erfc", {"narrow": "erfc_for_narrow({0})", "float": "erfc{f}({0})"}, ulp=(4, 5)),
     Operator("erf_inv", _float("erfinv{f}({0})"), ulp=(2, 5), domain=UNIT),
+    # Other special functions.
+    Operator("lgamma", _float("lgamma({0})"), ulp=(6, 4), domain=POSITIVE, header="special.h"),
+    Operator("digamma", _float("digamma({0})"), ulp=(4, 4), domain=POSITIVE, header="special.h"),
+    Operator("bessel_i0e", _float("bessel_i0e({0})"), ulp=(3, 3), domain=WIDE, header="special.h"),
+    Operator("bessel_i1e", _float("bessel_i1e({0})"), ulp=(3, 3), domain=WIDE, header="special.h"),
+    # Parts of complex numbers.
+    Operator("complex", _wide("Complex<{compute}>{{{0}, {1}}}"), arity=2, header="complex.h"),
+    Operator(
+        "conj",
+        {**_wide("Complex<{compute}>{{{0}, 0}}"), "complex": "complex_conj({0})"},
+        header="complex.h",
+    ),
+    Operator("real", {"complex": "{0}.re"}),
+    Operator("imag", {"complex": "{0}.im"}),
     # Rounding and classification.
     Operator("floor", _float("floor{f}({0})")),
     Operator("ceil", _float("ceil{f}({0})")),
     Operator("is_finite", _float("is_finite({0})")),
+    Operator("nextafter", _float("next_after<{storage}>({0}, {1})"), arity=2, rounds=True),
     # Comparison.
-    Operator("eq", _every("{0} == {1}"), arity=2),
-    Operator("ne", _every("{0} != {1}"), arity=2),
+    Operator("eq", _equality("{0} == {1}"), arity=2),
+    Operator("ne", _equality("{0} != {1}"), arity=2),
     Operator("lt", _every("{0} < {1}"), arity=2),
     Operator("le", _every("{0} <= {1}"), arity=2),
     Operator("gt", _every("{0} > {1}"), arity=2),
     Operator("ge", _every("{0} >= {1}"), arity=2),
-    # Logic.
+    Operator("eq_to", _total("=="), arity=2),
+    Operator("lt_to", _total("<"), arity=2),
+    Operator("le_to", _total("<="), arity=2),
+    # Logic and bits.
     Operator("and", _logic("{0} & {1}", "{0} && {1}"), arity=2, function="bitwise_and"),
     Operator("or", _logic("{0} | {1}", "{0} || {1}"), arity=2, function="bitwise_or"),
     Operator("xor", _logic("{0} ^ {1}", "{0} != {1}"), arity=2, function="bitwise_xor"),
     Operator("not", _logic("~{0}", "!{0}"), function="bitwise_not"),
+    Operator("shift_left", _int("shift_left({0}, {1})"), arity=2),
+    Operator("shift_right_logical", _int("shift_right_logical({0}, {1})"), arity=2),
+    Operator("shift_right_arithmetic", _int("shift_right_arithmetic({0}, {1})"), arity=2),
+    Operator("population_count", _int("population_count({0})")),
+    Operator("clz", _int("count_leading_zeros({0})")),
     # Bounds.
-    Operator("clamp", _every("clamp({0}, {1}, {2})"), arity=3),
+    Operator(
+        "clamp",
+        {
+            **_every("clamp({0}, {1}, {2})"),
+            "complex": "complex_minimum(complex_maximum({0}, {1}), {2})",
+        },
+        arity=3,
+    ),
 )
 
 OPERATORS: dict[str, Operator] = {row.name: row for row in _ROWS}

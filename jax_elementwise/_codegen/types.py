@@ -20,7 +20,7 @@ class DType:
       name: NumPy's name.
       storage: the C++ type of an element in memory (``csrc/include/jax_elementwise/dtypes.h``).
       compute: the C++ type it is computed in.
-      kind: ``"bool"``, ``"int"`` or ``"float"``.
+      kind: ``"bool"``, ``"int"``, ``"float"`` or ``"complex"``.
       itemsize: bytes in memory.
     """
 
@@ -31,8 +31,8 @@ class DType:
     itemsize: int
 
     @property
-    def is_half(self) -> bool:
-        """Whether values are kept in more precision than they are stored with."""
+    def is_narrow(self) -> bool:
+        """Whether it is a float that is computed in more precision than it is stored with."""
         return self.kind == "float" and self.itemsize < 4
 
 
@@ -40,14 +40,22 @@ DTYPES: dict[str, DType] = {
     dtype.name: dtype
     for dtype in (
         DType("bool", "bool8", "bool", "bool", 1),
+        DType("int8", "int8", "int8", "int", 1),
+        DType("uint8", "uint8", "uint8", "int", 1),
+        DType("int16", "int16", "int16", "int", 2),
+        DType("uint16", "uint16", "uint16", "int", 2),
         DType("int32", "int", "int", "int", 4),
         DType("uint32", "uint32", "uint32", "int", 4),
         DType("int64", "int64", "int64", "int", 8),
         DType("uint64", "uint64", "uint64", "int", 8),
+        DType("float8_e4m3fn", "float8_e4m3fn", "float", "float", 1),
+        DType("float8_e5m2", "float8_e5m2", "float", "float", 1),
         DType("float16", "float16", "float", "float", 2),
         DType("bfloat16", "bfloat16", "float", "float", 2),
         DType("float32", "float", "float", "float", 4),
         DType("float64", "double", "double", "float", 8),
+        DType("complex64", "complex64", "complex64", "complex", 8),
+        DType("complex128", "complex128", "complex128", "complex", 16),
     )
 }
 
@@ -68,14 +76,30 @@ def literal(value: Any, dtype: DType) -> str:
     >>> literal(-2147483648, DTYPES["int32"])
     '(-2147483647 - 1)'
     """
-    if dtype.kind == "bool":
-        return "true" if value else "false"
-    if dtype.kind == "int":
-        suffix = {"int": "", "uint32": "u", "int64": "ll", "uint64": "ull"}[dtype.compute]
-        smallest = -(2 ** (8 * dtype.itemsize - 1))
-        if int(value) == smallest:
-            return f"({smallest + 1}{suffix} - 1)"
-        return f"({int(value)}{suffix})" if int(value) < 0 else f"{int(value)}{suffix}"
+    match dtype.kind:
+        case "bool":
+            return "true" if value else "false"
+        case "int":
+            return _integer(int(value), dtype)
+        case "complex":
+            part = DTYPES["float32" if dtype.name == "complex64" else "float64"]
+            value = np.asarray(value, dtype.name)
+            return f"{dtype.compute}{{{literal(value.real, part)}, {literal(value.imag, part)}}}"
+        case _:
+            return _float(value, dtype)
+
+
+def _integer(value: int, dtype: DType) -> str:
+    if dtype.itemsize < 4:  # has no suffix; the operations that take it are templates
+        return f"{dtype.compute}({value})"
+    suffix = {"int": "", "uint32": "u", "int64": "ll", "uint64": "ull"}[dtype.compute]
+    smallest = -(2 ** (8 * dtype.itemsize - 1))
+    if value == smallest:
+        return f"({smallest + 1}{suffix} - 1)"
+    return f"({value}{suffix})" if value < 0 else f"{value}{suffix}"
+
+
+def _float(value: Any, dtype: DType) -> str:
     # Round to the declared type, then widen, exactly, to the one that is computed in.
     rounded = np.asarray(value, dtype=jnp.dtype(dtype.name))
     if dtype.compute == "float":

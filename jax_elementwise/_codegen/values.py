@@ -3,10 +3,27 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
+from typing import Any
 
-from jax_elementwise._codegen.types import DType
+import numpy as np
 
-__all__ = ["UnsupportedError", "Value", "round_if_needed"]
+from jax_elementwise._codegen.types import DType, dtype_of, literal
+
+__all__ = [
+    "MAX_ELEMENTS",
+    "Array",
+    "UnsupportedError",
+    "Value",
+    "array_of",
+    "constant",
+    "known_dtype",
+    "round_if_needed",
+]
+
+# What an element computes with is written out value by value, so arrays inside of a functor are
+# few values that stay in registers, or tables.
+MAX_ELEMENTS = 64
 
 
 class UnsupportedError(Exception):
@@ -20,17 +37,48 @@ class Value:
     Attributes:
       code: the expression. It stands for a value of type ``dtype.compute``.
       dtype: what JAX declared the value as.
-      exact: whether the value is one that ``dtype`` can hold. A 16-bit float that was computed is
+      exact: whether the value is one that ``dtype`` can hold. A narrow float that was computed is
         not: it has float32's precision until it is rounded.
+      known: the value itself, where it is known when the code is written.
     """
 
     code: str
     dtype: DType
     exact: bool = False
+    known: Any = None
+
+
+# The values of one variable of a jaxpr: an array of objects, of the variable's shape.
+Array = np.ndarray[Any, np.dtype[np.object_]]
+
+
+def array_of(values: Sequence[Value], shape: Sequence[int]) -> Array:
+    """An array from its elements, in row-major order."""
+    array = np.empty(len(values), object)
+    array[:] = values
+    return array.reshape(tuple(shape))
+
+
+def constant(value: Any, dtype: DType) -> Value:
+    """A value that is known."""
+    return Value(literal(value, dtype), dtype, exact=True, known=value)
 
 
 def round_if_needed(value: Value) -> Value:
     """The value, rounded to its declared dtype."""
-    if value.exact or not value.dtype.is_half:
+    if value.exact or not value.dtype.is_narrow:
         return dataclasses.replace(value, exact=True)
     return Value(f"round_to<{value.dtype.storage}>({value.code})", value.dtype, exact=True)
+
+
+def known_dtype(aval: Any, what: str) -> DType:
+    """The row of an aval's dtype; raises UnsupportedError for large arrays and unknown dtypes."""
+    if aval.size > MAX_ELEMENTS:
+        raise UnsupportedError(
+            f"{what}, an array of shape {aval.shape} per element (of more than {MAX_ELEMENTS} "
+            "entries)"
+        )
+    dtype = dtype_of(aval.dtype)
+    if dtype is None:
+        raise UnsupportedError(f"{what}, which has dtype {aval.dtype}")
+    return dtype

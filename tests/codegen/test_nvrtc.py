@@ -60,7 +60,8 @@ def test_golden_kernels_compile(name):
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_every_operator_compiles(dtype):
     kernels = []
-    for name, row_dtype in reference.rows_and_dtypes():
+    of_complex = dtype.startswith("complex")
+    for name, row_dtype in reference.rows_and_dtypes(of_complex=of_complex):
         row = reference.OPERATORS[name]
         function = reference.lax_function(row)
         if row_dtype == dtype and function is not None:
@@ -72,10 +73,13 @@ def test_every_operator_compiles(dtype):
             assert all(kernel.name.encode() in cubin for kernel in kernels)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "complex64"])
 def test_every_conversion_compiles(dtype):
-    kernels = [simt.make_kernel(lambda x, to=to: x.astype(to), [dtype]) for to in DTYPES]
-    kernels += [simt.make_kernel(lambda x: x.astype(dtype), [source]) for source in DTYPES]
+    def convert(to):
+        return lambda x: (x.real if jnp.iscomplexobj(x) else x).astype(to)
+
+    kernels = [simt.make_kernel(convert(to), [dtype]) for to in DTYPES]
+    kernels += [simt.make_kernel(convert(dtype), [source]) for source in DTYPES]
     for arch in _architectures():
         _compile(kernels, arch)
 

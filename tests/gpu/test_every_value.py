@@ -17,7 +17,7 @@ import jax_elementwise as je
 
 pytestmark = pytest.mark.gpu
 
-HALVES = ["float16", "bfloat16"]
+NARROW = ["float16", "bfloat16"]
 
 
 def every_value(dtype: str) -> np.ndarray:
@@ -34,7 +34,7 @@ def wavy(x):
     return jnp.tanh(x) * 3 + x
 
 
-@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("dtype", NARROW)
 def test_what_moves_values_keeps_every_bit(dtype, kernels_only):
     x = every_value(dtype)
     (copied,) = device.run(lambda x: [je.elementwise(lambda x: jnp.where(x == 0, x, x))(x)], x)
@@ -43,7 +43,7 @@ def test_what_moves_values_keeps_every_bit(dtype, kernels_only):
     assert np.isnan(copied[~finite]).all()
 
 
-@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("dtype", NARROW)
 @pytest.mark.parametrize("size", [1, 3, 7])
 def test_partial_packs_give_the_bits_of_whole_ones(dtype, size, kernels_only):
     x = every_value(dtype)
@@ -56,7 +56,7 @@ def test_partial_packs_give_the_bits_of_whole_ones(dtype, size, kernels_only):
     same_bits(partial.ravel(), whole[: partial.size])
 
 
-@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("dtype", NARROW)
 def test_every_place_in_a_pack_gives_the_same_bits(dtype, kernels_only):
     x = every_value(dtype)
     x = x[~np.isnan(x)]
@@ -68,7 +68,7 @@ def test_every_place_in_a_pack_gives_the_same_bits(dtype, kernels_only):
         same_bits(np.roll(result, -shift), whole)
 
 
-@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("dtype", NARROW)
 def test_misaligned_slices_give_the_same_bits(dtype, kernels_only):
     x = every_value(dtype)
     x = x[~np.isnan(x)]
@@ -80,7 +80,7 @@ def test_misaligned_slices_give_the_same_bits(dtype, kernels_only):
         same_bits(result, whole[offset:])
 
 
-@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("dtype", NARROW)
 def test_every_value_with_every_neighbour_in_its_pack(dtype):
     # Pairs of exponents: 64 values meet 64 values in every order.
     x = every_value(dtype)[:: 2**16 // 64]
@@ -122,7 +122,7 @@ def test_functions_of_two_bools(fun, expected, rng):
         np.testing.assert_array_equal(result, expected(x[s], y[s]))
 
 
-@pytest.mark.parametrize("narrow", ["bool", *HALVES])
+@pytest.mark.parametrize("narrow", ["bool", *NARROW])
 @pytest.mark.parametrize("wide", ["float32", "float64", "int32"])
 def test_narrow_and_wide_types_in_one_kernel(narrow, wide, rng, x64):
     size = 1031

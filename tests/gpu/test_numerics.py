@@ -49,8 +49,8 @@ def rounded(x: np.ndarray, dtype) -> np.ndarray:
         return x.astype(dtype)
 
 
-def is_half(dtype: str) -> bool:
-    return DTYPES[dtype].is_half
+def is_narrow(dtype: str) -> bool:
+    return DTYPES[dtype].is_narrow
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -82,7 +82,7 @@ def expected_of(row, operands, result) -> np.ndarray:
 def allowed_ulp(row, dtype: str) -> int:
     if dtype not in FLOATS:
         return 0
-    return 1 if is_half(dtype) else row.ulp[dtype == "float64"]
+    return 1 if is_narrow(dtype) else row.ulp[dtype == "float64"]
 
 
 @pytest.mark.parametrize(("name", "dtype"), reference.rows_and_dtypes())
@@ -134,7 +134,7 @@ for _source, _target in itertools.permutations(DTYPES, 2):
         functools.partial(lax.convert_element_type, new_dtype=_target),
         [_source],
         # NumPy rounds some of these twice.
-        int(is_half(_target) and _source in ("float64", *INTS)),
+        int(is_narrow(_target) and _source in ("float64", *INTS)),
         expected=functools.partial(converted, target=_target),
     )
 for _source, _target in itertools.product([*FLOATS, *INTS], [*FLOATS, *INTS]):
@@ -154,7 +154,7 @@ for _dtype, _power in itertools.product([*FLOATS, *INTS], (-3, -2, -1, 2, 3, 5, 
             f"{_power}-{_dtype}",
             functools.partial(lax.integer_pow, y=_power),
             [_dtype],
-            0 if _dtype in INTS else 1 if is_half(_dtype) else abs(_power),
+            0 if _dtype in INTS else 1 if is_narrow(_dtype) else abs(_power),
             expected=functools.partial(power, exponent=_power),
             special=_power > 0,  # a power out of range has no reciprocal
         )
@@ -206,7 +206,7 @@ for _dtype in FLOATS:
         _dtype,
         lambda x: lax.polynomial(x, (x * 0 + 0.5, x * 0 + 0.25, x * 0 + 2)),
         [_dtype],
-        1 if is_half(_dtype) else 4,
+        1 if is_narrow(_dtype) else 4,
         domain=(0.0, 4.0),
         special=False,
     )

@@ -31,8 +31,8 @@ def random_array(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -
 
 def widened(x: np.ndarray) -> np.ndarray:
     """An array in the type that kernels compute in."""
-    is_half = ulp.is_float(x.dtype) and x.dtype.itemsize == 2
-    return x.astype(np.float32) if is_half else x
+    is_narrow = ulp.is_float(x.dtype) and x.dtype.itemsize == 2
+    return x.astype(np.float32) if is_narrow else x
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,9 +10,11 @@ from __future__ import annotations
 import ctypes
 import ctypes.util
 import functools
+import itertools
 
 import jax.numpy as jnp
 import ml_dtypes
+import mpmath
 import numpy as np
 import scipy.special
 from jax import lax
@@ -22,12 +24,18 @@ from jax_elementwise._codegen.primitives import OPERATORS
 from jax_elementwise._codegen.types import DTYPES
 
 # What has no function in jax.lax.
-_BOUND = {"copy": primitives.copy_p.bind, "add_any": primitives.add_jaxvals_p.bind}
+_BOUND = {
+    "copy": primitives.copy_p.bind,
+    "add_any": primitives.add_jaxvals_p.bind,
+    "eq_to": primitives.eq_to_p.bind,
+    "lt_to": primitives.lt_to_p.bind,
+    "le_to": primitives.le_to_p.bind,
+}
 
 
 def np_dtype(name: str) -> np.dtype:
-    """NumPy's dtype of a name, ``bfloat16`` included."""
-    return np.dtype(ml_dtypes.bfloat16) if name == "bfloat16" else np.dtype(name)
+    """NumPy's dtype of a name, ``bfloat16`` and its like included."""
+    return np.dtype(getattr(ml_dtypes, name, name))
 
 
 def lax_function(row):
@@ -38,6 +46,8 @@ def lax_function(row):
 def by_lax(row, inputs: np.ndarray, result: np.dtype) -> np.ndarray:
     """A row on a stack of operands, rounded to the result's dtype."""
     with np.errstate(all="ignore"):
+        if row.name == "nextafter":  # depends on the dtype, and XLA's flushes subnormals
+            return np.where(inputs[0] == inputs[1], inputs[1], np.nextafter(*inputs))
         if DTYPES[inputs.dtype.name].kind == "float":
             inputs = inputs.astype(np.float64)
         return np.asarray(lax_function(row)(*map(jnp.asarray, inputs))).astype(result)
@@ -58,6 +68,37 @@ def _libm(name):
     function = getattr(ctypes.CDLL(ctypes.util.find_library("m")), name)
     function.argtypes, function.restype = [ctypes.c_longdouble], ctypes.c_longdouble
     return np.vectorize(lambda x: function(float(x)), otypes=[np.float64])
+
+
+def _by_mpmath(function):
+    """A function of mpmath's numbers, evaluated with 40 digits."""
+
+    def evaluate(x):
+        with mpmath.workdps(40):
+            return float("nan") if np.isnan(x) else float(function(mpmath.mpf(float(x))))
+
+    return np.vectorize(evaluate, otypes=[np.float64])
+
+
+def _scaled_bessel(order, x):
+    size = abs(x)
+    if size > 10**6:  # DLMF 10.40.1; mpmath's besseli would overflow
+        first, second = [(1, 9), (-3, -15)][order]  # (1 - mu), (1 - mu)(9 - mu), mu = 4 order^2
+        series = 1 + first / (8 * size) + second / (128 * size * size)
+        result = series / mpmath.sqrt(2 * mpmath.pi * size)
+    else:
+        result = mpmath.besseli(order, size) * mpmath.exp(-size)
+    return -result if order == 1 and mpmath.sign(x) < 0 else result
+
+
+def _digamma(x):
+    return mpmath.nan if x <= 0 and x == mpmath.floor(x) else mpmath.digamma(x)
+
+
+def _total_order(x):
+    """Integers in the order of the bits of floats."""
+    bits = x.astype(np.float64).view(np.int64)
+    return bits ^ ((bits >> 63) & np.int64(2**63 - 1))
 
 
 def _maximum(x, y):
@@ -112,17 +153,32 @@ NUMPY = {
     "erfc": lambda x: _libm("erfcl")(x),
     # SciPy loses the sign of zero.
     "erf_inv": lambda x: np.copysign(scipy.special.erfinv(x.astype(np.float64)), x),
+    "lgamma": lambda x: _libm("lgammal")(x),
+    "digamma": _by_mpmath(_digamma),
+    "bessel_i0e": _by_mpmath(functools.partial(_scaled_bessel, 0)),
+    # mpmath has no negative zero.
+    "bessel_i1e": lambda x: np.copysign(_by_mpmath(functools.partial(_scaled_bessel, 1))(x), x),
     "floor": np.floor,
     "ceil": np.ceil,
     "is_finite": np.isfinite,
+    "nextafter": np.nextafter,
     "eq": np.equal,
     "ne": np.not_equal,
     "lt": np.less,
     "le": np.less_equal,
     "gt": np.greater,
     "ge": np.greater_equal,
+    "eq_to": lambda x, y: _total_order(x) == _total_order(y),
+    "lt_to": lambda x, y: _total_order(x) < _total_order(y),
+    "le_to": lambda x, y: _total_order(x) <= _total_order(y),
     "clamp": lambda low, x, high: _minimum(_maximum(low, x), high),
 }
+
+# Those that mpmath computes, in a millisecond each.
+SLOW = frozenset({"digamma", "bessel_i0e", "bessel_i1e"})
+
+# Near their roots among the negative numbers, relative errors have no bound.
+POSITIVE_ONLY = frozenset({"digamma", "lgamma"})
 
 # ---- Inputs --------------------------------------------------------------------------------------
 
@@ -133,7 +189,14 @@ def special_values(dtype: str) -> np.ndarray:
         return np.array([False, True])
     if DTYPES[dtype].kind == "int":
         limits = np.iinfo(dtype)
-        return np.array([limits.min, limits.max, 0, 1, 2, 31], dtype)
+        values = {limits.min, limits.min + 1, limits.max, 0, 1, 2, 3}
+        values |= {limits.bits - 1, limits.bits, limits.bits + 1}  # as counts of shifts
+        values |= {-1, -2, -limits.bits} if limits.min < 0 else set()
+        return np.array(sorted(values), dtype)
+    if DTYPES[dtype].kind == "complex":
+        parts = special_values("float32" if dtype == "complex64" else "float64")
+        pairs = np.array(list(itertools.product(parts, repeat=2)))
+        return pairs.view(dtype).ravel()
     limits = ml_dtypes.finfo(np_dtype(dtype))
     tiny, largest = float(limits.smallest_subnormal), float(limits.max)
     magnitudes = [0.0, tiny, 0.5, 1.0, largest, np.inf]
@@ -148,7 +211,7 @@ def random_values(rng: np.random.Generator, dtype: str, count: int, domain) -> n
     if DTYPES[dtype].kind == "int":
         limits = np.iinfo(dtype)
         wide = rng.integers(limits.min, limits.max, count, dtype=dtype, endpoint=True)
-        return wide >> rng.integers(0, 31, count).astype(dtype)
+        return wide >> rng.integers(0, limits.bits - 1, count).astype(dtype)
     low, high = domain
     values = rng.uniform(low, high, count)
     # A third of them is close to 0, where relative accuracy is hard to keep.
@@ -158,19 +221,20 @@ def random_values(rng: np.random.Generator, dtype: str, count: int, domain) -> n
 
 
 def of_every_exponent(rng: np.random.Generator, dtype: str, count: int) -> np.ndarray:
-    """All values of a 16-bit dtype; for wider ones, random bits."""
+    """All values of a dtype of 8 or 16 bits; for wider ones, random bits."""
     width = 8 * np_dtype(dtype).itemsize
-    if width == 16:
-        return np.arange(2**16, dtype=np.uint16).view(np_dtype(dtype))
+    if width <= 16:
+        return np.arange(2**width, dtype=f"uint{width}").view(np_dtype(dtype))
     bits = rng.integers(0, 2**width - 1, count, dtype=np.uint64, endpoint=True)
     return bits.astype(f"uint{width}").view(np_dtype(dtype))
 
 
-def rows_and_dtypes():
-    """Every row with every dtype that it has C++ for."""
+def rows_and_dtypes(*, of_complex: bool = False):
+    """Every row with every dtype that it has C++ for; without or with complex numbers only."""
     return [
-        (row.name, dtype)
+        (row.name, name)
         for row in OPERATORS.values()
-        for dtype in DTYPES
-        if row.form(DTYPES[dtype]) is not None
+        for name, dtype in DTYPES.items()
+        if row.form(dtype) is not None
+        and of_complex == (dtype.kind == "complex" or row.name in ("complex", "conj"))
     ]

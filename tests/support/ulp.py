@@ -1,11 +1,10 @@
-"""Distances between floats of 16, 32 and 64 bits, in units in the last place."""
+"""Distances between floats of 8 to 64 bits, in units in the last place."""
 
 from __future__ import annotations
 
-import ml_dtypes
 import numpy as np
 
-_BITS = {2: np.uint16, 4: np.uint32, 8: np.uint64}
+_BITS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 FAR = np.uint64(2**64 - 1)  # the distance of NaN from everything else
 
 
@@ -15,8 +14,8 @@ def bits_of(x: np.ndarray) -> np.ndarray:
 
 
 def is_float(dtype) -> bool:
-    """Whether a dtype is one of the four."""
-    return np.dtype(dtype) == ml_dtypes.bfloat16 or np.dtype(dtype).kind == "f"
+    """Whether a dtype is a real float, those included that are not NumPy's own."""
+    return np.dtype(dtype).name.startswith(("float", "bfloat"))
 
 
 def distance(x: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -44,6 +43,12 @@ def wrong(actual: np.ndarray, expected: np.ndarray, allowed: int, *, zeros: bool
     """
     assert actual.dtype == expected.dtype, (actual.dtype, expected.dtype)
     assert actual.shape == expected.shape, (actual.shape, expected.shape)
+    if actual.dtype.kind == "c":  # both parts
+        parts = [
+            wrong(getattr(actual, part), getattr(expected, part), allowed, zeros=zeros)
+            for part in ("real", "imag")
+        ]
+        return parts[0] | parts[1]
     if not is_float(actual.dtype):
         return actual != expected
     bad = distance(actual, expected) > np.uint64(allowed)

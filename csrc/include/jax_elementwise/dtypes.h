@@ -1,7 +1,7 @@
 // Storage types of array elements, and their conversion to and from the type that is computed in.
 //
-// 16-bit floats are stored as their bits and computed in float32: a value is rounded where the
-// traced function says so (outputs, conversions), not after every operation.
+// Floats of 8 and 16 bits are stored as their bits and computed in float32: a value is rounded where
+// the traced function says so (outputs, conversions), not after every operation.
 #pragma once
 
 #include <jax_elementwise/platform.h>
@@ -17,6 +17,12 @@ struct float16 {
 struct bfloat16 {
   uint16 bits;
 };
+struct float8_e4m3fn {
+  uint8 bits;
+};
+struct float8_e5m2 {
+  uint8 bits;
+};
 
 // Conversions in integer arithmetic: what the host uses, and GPUs without the instruction.
 namespace portable {
@@ -31,23 +37,51 @@ JEW_DEVICE float widen(float16 x) {
   return bit_cast<float>(sign | bit_cast<uint32>(magnitude));
 }
 
-JEW_DEVICE float16 to_float16(float x) {
-  const uint32 bits = bit_cast<uint32>(x);
-  const uint32 sign = (bits >> 16) & 0x8000u;
-  const uint32 magnitude = bits & 0x7fffffffu;
-  uint32 half;
-  if (magnitude > 0x7f800000u) {
-    half = 0x7e00u;                       // NaN
-  } else if (magnitude >= 0x477ff000u) {  // 65520, halfway between the largest value and infinity
-    half = 0x7c00u;
-  } else if (magnitude < 0x38800000u) {
-    // Below 2^-14. The spacing of floats in [0.5, 1) is the spacing of subnormal halves, so the
-    // addition rounds to nearest even.
-    half = bit_cast<uint32>(bit_cast<float>(magnitude) + 0.5f) - 0x3f000000u;
-  } else {
-    half = (magnitude - 0x38000000u + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;
+// The bits of a finite float's magnitude in a format with fewer bits of mantissa and another bias of
+// the exponent, rounded to nearest even.
+template <int Mantissa, int Bias>
+JEW_DEVICE uint32 narrow_magnitude(uint32 magnitude) {
+  constexpr int dropped = 23 - Mantissa;
+  if (magnitude < (128u - Bias) << 23) {
+    // Subnormal there. Floats of the size of `unit` are as far apart as those, so the addition
+    // rounds.
+    constexpr uint32 unit = (127u + 24u - Bias - Mantissa) << 23;
+    return bit_cast<uint32>(bit_cast<float>(magnitude) + bit_cast<float>(unit)) - unit;
   }
-  return float16{static_cast<uint16>(sign | half)};
+  const uint32 half = (1u << (dropped - 1)) - 1u + ((magnitude >> dropped) & 1u);
+  return (magnitude - ((127u - Bias) << 23) + half) >> dropped;
+}
+
+// Calls the above for the magnitudes below `overflow`; others become `infinity`, NaN becomes `nan`.
+template <int Mantissa, int Bias>
+JEW_DEVICE uint32 narrow(float x, uint32 overflow, uint32 infinity, uint32 nan) {
+  const uint32 magnitude = bit_cast<uint32>(x) & 0x7fffffffu;
+  if (magnitude > 0x7f800000u) return nan;
+  return magnitude >= overflow ? infinity : narrow_magnitude<Mantissa, Bias>(magnitude);
+}
+
+JEW_DEVICE float16 to_float16(float x) {
+  const uint32 sign = (bit_cast<uint32>(x) >> 16) & 0x8000u;
+  // From 65520 on, halfway between the largest value and what would be next.
+  const uint32 magnitude = narrow<10, 15>(x, 0x477ff000u, 0x7c00u, 0x7e00u);
+  return float16{static_cast<uint16>(sign | magnitude)};
+}
+
+JEW_DEVICE uint8 sign_of_8_bits(float x) {
+  return static_cast<uint8>((bit_cast<uint32>(x) >> 24) & 0x80u);
+}
+// The largest value is 448, and there is no infinity: what is too large is NaN, as in XLA, where
+// CUDA's own conversions saturate. 464 is halfway to what would be next, and rounds down.
+constexpr uint32 kOverflowE4m3fn = 0x43e80001u;
+JEW_DEVICE float8_e4m3fn to_float8_e4m3fn(float x) {
+  const uint32 magnitude = narrow<3, 7>(x, kOverflowE4m3fn, 0x7fu, 0x7fu);
+  return float8_e4m3fn{static_cast<uint8>(sign_of_8_bits(x) | magnitude)};
+}
+// The largest value is 57344; 61440 is halfway to what would be next, and rounds up.
+constexpr uint32 kOverflowE5m2 = 0x47700000u;
+JEW_DEVICE float8_e5m2 to_float8_e5m2(float x) {
+  const uint32 magnitude = narrow<2, 15>(x, kOverflowE5m2, 0x7cu, 0x7eu);
+  return float8_e5m2{static_cast<uint8>(sign_of_8_bits(x) | magnitude)};
 }
 
 JEW_DEVICE bfloat16 to_bfloat16(float x) {
@@ -112,6 +146,48 @@ struct Element<bfloat16> {
     return half;
 #else
     return portable::to_bfloat16(x);
+#endif
+  }
+};
+
+// The magnitude's bits are those of a float16 that is 2^8 times smaller.
+template <>
+struct Element<float8_e4m3fn> {
+  using Compute = float;
+  static JEW_DEVICE float widen(float8_e4m3fn x) {
+    const uint32 sign = (x.bits & 0x80u) << 8, magnitude = x.bits & 0x7fu;
+    const float16 scaled{static_cast<uint16>(sign | magnitude << 7)};
+    const float value = Element<float16>::widen(scaled) * 256.0f;
+    return magnitude == 0x7fu ? bit_cast<float>(sign << 16 | 0x7fc00000u) : value;
+  }
+  static JEW_DEVICE float8_e4m3fn narrow(float x) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+    uint16 pair;
+    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %1;" : "=h"(pair) : "f"(x));
+    const bool overflows = (bit_cast<uint32>(x) & 0x7fffffffu) >= portable::kOverflowE4m3fn;
+    return float8_e4m3fn{static_cast<uint8>(overflows ? pair | 0x7fu : pair)};
+#else
+    return portable::to_float8_e4m3fn(x);
+#endif
+  }
+};
+
+// The upper half of a float16.
+template <>
+struct Element<float8_e5m2> {
+  using Compute = float;
+  static JEW_DEVICE float widen(float8_e5m2 x) {
+    return Element<float16>::widen(float16{static_cast<uint16>(x.bits << 8)});
+  }
+  static JEW_DEVICE float8_e5m2 narrow(float x) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+    uint16 pair;
+    asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %1;" : "=h"(pair) : "f"(x));
+    const uint32 magnitude = bit_cast<uint32>(x) & 0x7fffffffu;
+    const bool overflows = magnitude >= portable::kOverflowE5m2 && magnitude <= 0x7f800000u;
+    return float8_e5m2{static_cast<uint8>(overflows ? (pair & 0x80u) | 0x7cu : pair)};
+#else
+    return portable::to_float8_e5m2(x);
 #endif
   }
 };

@@ -4,21 +4,9 @@
 // arguments (plan() in csrc/runtime/launch.cc does, in the order of the members below).
 #pragma once
 
-#include <jax_elementwise/platform.h>
+#include <jax_elementwise/integer.h>
 
 namespace jax_elementwise {
-
-// High half of the double-width product.
-JEW_DEVICE uint32 multiply_high(uint32 x, uint32 y) {
-  return static_cast<uint32>((static_cast<uint64>(x) * y) >> 32);
-}
-JEW_DEVICE uint64 multiply_high(uint64 x, uint64 y) {
-#if defined(__CUDA_ARCH__)
-  return __umul64hi(x, y);
-#else
-  return static_cast<uint64>((static_cast<unsigned __int128>(x) * y) >> 64);
-#endif
-}
 
 // Division by a number known at launch: a multiplication, an addition and a shift, exact for
 // dividends below 2^31 (2^63). Granlund & Montgomery, "Division by invariant integers using

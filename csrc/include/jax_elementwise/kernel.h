@@ -1,7 +1,7 @@
 // The packed grid-stride loop that every generated kernel calls.
 #pragma once
 
-#include <jax_elementwise/math.h>
+#include <jax_elementwise/convert.h>
 #include <jax_elementwise/operand.h>
 #include <jax_elementwise/tuple.h>
 

@@ -13,7 +13,9 @@
 
 namespace jax_elementwise {
 
+using int8 = signed char;
 using uint8 = unsigned char;
+using int16 = short;
 using uint16 = unsigned short;
 using uint32 = unsigned int;
 using int64 = long long;
@@ -22,21 +24,33 @@ using uint64 = unsigned long long;
 static_assert(sizeof(uint16) == 2 && sizeof(uint32) == 4 && sizeof(int64) == 8,
               "the storage types of dtypes.h assume these widths");
 
-// The unsigned type of the same width.
-template <class T>
-struct MakeUnsigned {
-  using type = T;
+// The signed and the unsigned integer of a width.
+template <int Bytes>
+struct Integers;
+template <>
+struct Integers<1> {
+  using Signed = int8;
+  using Unsigned = uint8;
 };
 template <>
-struct MakeUnsigned<int> {
-  using type = uint32;
+struct Integers<2> {
+  using Signed = int16;
+  using Unsigned = uint16;
 };
 template <>
-struct MakeUnsigned<int64> {
-  using type = uint64;
+struct Integers<4> {
+  using Signed = int;
+  using Unsigned = uint32;
+};
+template <>
+struct Integers<8> {
+  using Signed = int64;
+  using Unsigned = uint64;
 };
 template <class T>
-using Unsigned = typename MakeUnsigned<T>::type;
+using Signed = typename Integers<sizeof(T)>::Signed;
+template <class T>
+using Unsigned = typename Integers<sizeof(T)>::Unsigned;
 
 // Reinterprets the bytes of a value; the compilers reduce the loop to a register move.
 template <class To, class From>

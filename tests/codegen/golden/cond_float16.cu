@@ -1,4 +1,4 @@
-// name: ew_smooth_abs_300e3ad8
+// name: ew_smooth_abs_411bb2f6
 // options:
 // pack: 8
 // space: IterationSpace(groups=(1,), spans=(1,), index_bits=32)
@@ -7,7 +7,7 @@
 
 namespace jax_elementwise {
 
-struct ew_smooth_abs_300e3ad8_functor {
+struct ew_smooth_abs_411bb2f6_functor {
   JEW_DEVICE void operator()(const float in0, float& out0) const {
     const float v0 = fabsf(in0);
     const bool v1 = v0 < 0x1.0000000000000p+0f;
@@ -19,7 +19,7 @@ struct ew_smooth_abs_300e3ad8_functor {
       v3 = v5;
     } else {
       const float v6 = in0 * in0;
-      const float v7 = divide_for_half(v6, 0x1.0000000000000p+1f);
+      const float v7 = divide_for_narrow(v6, 0x1.0000000000000p+1f);
       v3 = v7;
     }
     out0 = v3;
@@ -28,12 +28,12 @@ struct ew_smooth_abs_300e3ad8_functor {
 
 static_assert(pack_size<float16>() == 8, "the launcher assumes this pack size");
 
-extern "C" __global__ void __launch_bounds__(kBlockSize) ew_smooth_abs_300e3ad8(
+extern "C" __global__ void __launch_bounds__(kBlockSize) ew_smooth_abs_411bb2f6(
     const __grid_constant__ Geometry<0, 0> geometry,
     float16* __restrict__ out0,
     const float16* __restrict__ in0) {
   elementwise<int, 8>(
-      ew_smooth_abs_300e3ad8_functor{}, geometry,
+      ew_smooth_abs_411bb2f6_functor{}, geometry,
       make_tuple(Output<float16>{out0, vectorized(geometry, 0)}),
       make_tuple(Contiguous<float16>{in0, vectorized(geometry, 1)}));
 }
