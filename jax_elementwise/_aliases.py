@@ -1,4 +1,4 @@
-"""Results that may be written into operands: what a user asks for, and what a call can keep of it."""
+"""Results that may be written into operands: what a user asks for, and what a call keeps of it."""
 
 from __future__ import annotations
 

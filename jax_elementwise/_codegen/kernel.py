@@ -116,9 +116,7 @@ def kernel_for(
 
 
 @functools.lru_cache(maxsize=4096)
-def _kernel(
-    functor: Functor, space: IterationSpace, fast_math: bool, aliases: Aliases
-) -> Kernel:
+def _kernel(functor: Functor, space: IterationSpace, fast_math: bool, aliases: Aliases) -> Kernel:
     body = _body(functor)
     _check_parameter_space(functor, space.geometry_words)
     packed = [dtype for dtype, kind in zip(body.ins, space.kinds, strict=True) if kind.is_packed]

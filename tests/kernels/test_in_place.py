@@ -76,9 +76,7 @@ def test_few_blocks_stride_over_many_packs(rng, max_blocks, index_bits):
         function = update(dtype)
         xs = [random_array(rng, (n,), dtype) for _ in range(2)]
         options = {"max_blocks": max_blocks, "index_bits": index_bits}
-        batch.add(
-            function, xs, aliases=((0, 0),), offsets=random_offsets(rng, function), **options
-        )
+        batch.add(function, xs, aliases=((0, 0),), offsets=random_offsets(rng, function), **options)
     batch.check()
 
 
