@@ -4,10 +4,11 @@ import functools
 import re
 
 import jax
+import jax.export
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cases import assert_same, calls, kernels, lowered, random_array
+from cases import TARGET, assert_same, calls, kernels, lowered, random_array
 from jax import lax
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
@@ -293,6 +294,16 @@ def test_other_lowerings_have_no_pairs(rng, monkeypatch):
 def test_the_environment_keeps_aliases(rng, monkeypatch):
     monkeypatch.setenv("JAX_ELEMENTWISE_LOWERING", "kernel")
     assert pairs(program(lambda *xs: aliased(product, {0: 0})(*xs), *operands(rng, 2))) == {0: 0}
+
+
+def test_an_exported_program_keeps_them(rng):
+    xs = operands(rng, 2)
+    step = jax.jit(aliased(product, {0: 0}), donate_argnums=0)
+    allowed = jax.export.DisabledSafetyCheck.custom_call(TARGET)
+    for platforms in (["cuda"], ["cpu", "cuda"]):
+        exported = jax.export.export(step, platforms=platforms, disabled_checks=[allowed])(*xs)
+        assert pairs(exported.mlir_module()) == {0: 0}
+    assert_same(exported.call(*xs), product(*xs))
 
 
 def test_the_text_tells_the_compiler_which_arrays_may_be_one(rng):

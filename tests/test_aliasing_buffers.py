@@ -18,7 +18,7 @@ MEGABYTE = 2**20
 _COMPILE = f"""
 import json, re, sys
 sys.path.insert(0, {str(pathlib.Path(__file__).parent)!r})
-import jax, jax.numpy as jnp
+import jax, jax.numpy as jnp, numpy as np
 from jax import lax
 from jax.interpreters import mlir
 from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
@@ -44,6 +44,7 @@ def product(x, y):
 def loop(f):
     return lambda p, m, v, g: lax.fori_loop(0, 9, lambda _, pmv: f(*pmv, g), (p, m, v))
 
+NUMBERS = np.arange(512 * 512, dtype=np.float32).reshape(512, 512)
 x = jax.ShapeDtypeStruct((512, 512), jnp.float32)  # a megabyte
 found = {{}}
 
@@ -71,6 +72,8 @@ both("straight", crossed, {{0: 0, 1: 1}}, 2, donate=(0, 1))
 both("crossed", crossed, {{0: 1, 1: 0}}, 2, donate=(0, 1))
 both("twice", product, {{0: 0}}, 1, lambda f: lambda x: f(x, x), donate=0)
 both("equal", product, {{0: 0}}, 1, lambda f: lambda x: f(x, x * 1), donate=0)
+both("constant", product, {{0: 0}}, 1, lambda f: lambda y: f(jnp.asarray(NUMBERS), y))
+both("returned", product, {{0: 0}}, 2, lambda f: lambda x, y: (f(t := x @ y, y), t))
 mesh = jax.make_mesh((4, 2), ("x", "y"), axis_types=(AxisType.Explicit,) * 2)
 with jax.set_mesh(mesh):
     sharded = x.update(sharding=NamedSharding(mesh, P("x", "y")))
@@ -103,6 +106,12 @@ def test_a_temporary_is_overwritten(compiled):
 def test_what_is_not_donated_is_copied(compiled):
     assert compiled["adam, nothing donated"] == {"copies": 3, "temporary": 0, "aliased": 0}
     assert compiled["adam, nothing donated without"]["copies"] == 0
+
+
+@pytest.mark.parametrize("name", ["constant", "returned"])
+def test_what_must_keep_its_values_is_copied(compiled, name):
+    assert compiled[name]["copies"] == 1
+    assert compiled[f"{name} without"]["copies"] == 0
 
 
 def test_donated_arguments_are_paired_in_order_whatever_the_aliases_say(compiled):

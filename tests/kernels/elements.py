@@ -108,10 +108,10 @@ class Batch:
         self.calls.append(call)
         self.expected.append(function.reference(operands, shape))
 
-    def check(self, *, sanitize: bool = True) -> None:
+    def check(self, *, sanitize: bool = True, flags: tuple[str, ...] = ("-w",)) -> None:
         """Runs all calls, under the sanitizers, and compares every bit."""
         assert self.calls
-        program = simt.build([call.kernel for call in self.calls], sanitize=sanitize)
+        program = simt.build([call.kernel for call in self.calls], sanitize=sanitize, flags=flags)
         for call, actual, expected in zip(
             self.calls, program.run(self.calls), self.expected, strict=True
         ):

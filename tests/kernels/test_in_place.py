@@ -107,6 +107,17 @@ def test_several_results_in_several_operands(rng, dtype):
     batch.check()
 
 
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_optimised_code_reads_before_it_writes(rng, dtype):
+    """Optimisers move loads past stores to what they are told is another array."""
+    batch, function = Batch(), Function(adam, (dtype,) * 4)
+    xs = [random_array(rng, (1025,), dtype) for _ in range(4)]
+    for operands in itertools.permutations(range(4), 3):
+        aliases = tuple(zip(operands, range(3), strict=True))
+        batch.add(function, xs, aliases=aliases, offsets=random_offsets(rng, function))
+    batch.check(sanitize=False, flags=("-O3", "-march=native", "-ffp-contract=off", "-w"))
+
+
 def test_operands_of_other_widths(rng):
     """Packs of the narrow arrays are less than 128 bits wide."""
     batch = Batch()
