@@ -250,6 +250,14 @@ def test_derivatives_have_no_aliases_and_the_function_keeps_its_own(rng):
     assert [pair for pair in kept(gradient, *xs) if pair] == [{0: 0, 1: 1, 2: 2}]
 
 
+def test_the_transpose_of_a_linear_function_has_no_aliases(rng):
+    x, y = operands(rng, 2)
+    f = aliased(lambda x, y: (x - y, x + y, 3 * y), {1: 2, 0: 1})
+    transposed = jax.linear_transpose(f, x, y)
+    assert kept(transposed, (x, y, x)) == [{}]
+    assert_same(transposed((x, y, x)), (x + y, y - x + 3 * x), eps=32)
+
+
 # ---- Programs for CUDA ---------------------------------------------------------------------------
 
 
