@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Sequence
@@ -10,7 +11,7 @@ from typing import Any, overload
 import jax
 import jax.numpy as jnp
 
-from jax_elementwise import _kernels
+from jax_elementwise import _aliases, _kernels
 from jax_elementwise._codegen.kernel import Kernel, kernel_for
 from jax_elementwise._codegen.types import DTYPES, dtype_of
 from jax_elementwise._functor import trace
@@ -89,7 +90,7 @@ class ElementwiseFunction:
     # ---- Private ---------------------------------------------------------------------------------
 
     def _make_front_door(self, lowering: str) -> Any:
-        options = Options(fast_math=self._options.fast_math, lowering=lowering)
+        options = dataclasses.replace(self._options, lowering=lowering)
 
         @functools.wraps(self._fun)
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -108,6 +109,10 @@ class ElementwiseFunction:
             return arguments.call(self._fun, scalars)
 
         traced = trace(fun, [jax.typeof(x) for x in operands], self._name)
+        dtypes = [aval.dtype for aval in traced.functor.out_avals]
+        _aliases.check(
+            options.aliases, self._name, arguments.names, operands, dtypes, traced.out_tree
+        )
         operands = [*operands, *traced.captured]
         if not operands or (options.lowering == "xla" and traced.functor.has_effects):
             # The primitive has at least one operand, and no effects.
@@ -120,11 +125,13 @@ class ElementwiseFunction:
         traced = self._front_doors["kernel"].trace(*args, **kwargs)
         for equation in traced.jaxpr.eqns:
             if equation.primitive is elementwise_p:
+                options = equation.params["options"]
                 return kernel_for(
                     equation.params["functor"],
                     [atom.aval.shape for atom in equation.invars],
                     equation.outvars[0].aval.shape,
-                    fast_math=self._options.fast_math,
+                    fast_math=options.fast_math,
+                    aliases=options.aliases,
                 )
         raise ValueError(f"{self._name!r} has no array arguments, so there is no kernel")
 
@@ -137,6 +144,7 @@ def elementwise(
     name: str | None = None,
     fast_math: bool = False,
     lowering: str = "auto",
+    input_output_aliases: dict[int, int] | None = None,
 ) -> ElementwiseFunction: ...
 
 
@@ -148,6 +156,7 @@ def elementwise(
     name: str | None = None,
     fast_math: bool = False,
     lowering: str = "auto",
+    input_output_aliases: dict[int, int] | None = None,
 ) -> Callable[[Callable[..., Any]], ElementwiseFunction]: ...
 
 
@@ -158,6 +167,7 @@ def elementwise(
     name: str | None = None,
     fast_math: bool = False,
     lowering: str = "auto",
+    input_output_aliases: dict[int, int] | None = None,
 ) -> Any:
     """Makes a function of arrays from a function of one element.
 
@@ -193,12 +203,24 @@ def elementwise(
         ``"xla"`` always uses XLA's operations; it takes functions for which no kernel can be
         generated, and allows ``jax.debug.print``. The environment variable
         ``JAX_ELEMENTWISE_LOWERING``, read at each call, overrides it for all functions.
+      input_output_aliases: ``{argument: result}``: a kernel may write the result into the buffer
+        of the argument, which must have the dtype of the result and the joint shape. Both are
+        numbers, from 0: arguments are the arrays of the call in the order of the function's
+        parameters, pytrees flattened, without static ones and defaults; results are the leaves
+        that the function returns. The update is in place where the caller donates the argument
+        (``jax.jit(..., donate_argnums=...)``) or nobody reads it afterwards. Otherwise XLA copies
+        it first, so values are right in any case, and an alias that nothing is donated for costs
+        that copy. Derivatives and platforms without kernels do without aliases, and so does an
+        argument that ``vmap`` does not map. ``jax.jit`` pairs donated arguments with results of
+        their type in order, so return them in the order of the arguments.
 
     Raises:
-      TypeError: at the call, for an argument that is no array or has an unsupported dtype, and for
-        a function that returns anything but scalars.
-      ValueError: at the call, for arguments that do not broadcast and for captured arrays; at once
-        for options that do not exist.
+      TypeError: at the call, for an argument that is no array or has an unsupported dtype, for a
+        function that returns anything but scalars, and for an alias of two dtypes; at once for
+        aliases that are no dict of ints.
+      ValueError: at the call, for arguments that do not broadcast, for captured arrays, for aliases
+        of what the call does not have, and for an alias of an argument that is broadcast; at once
+        for options that do not exist, and for aliases with negative numbers or one result twice.
       NotImplementedError: at the call, for operations that no kernel can be generated for.
       OverflowError: at the call, for Python integers that do not fit, as in ``jax.jit``.
 
@@ -215,6 +237,17 @@ def elementwise(
       (2, 3)
       >>> jax.grad(lambda x: shrink(x, 0.5).sum())(x)
       Array([1., 0., 1.], dtype=float32)
+
+      A step of an optimiser that needs no second copy of the parameters:
+
+      >>> @je.elementwise(input_output_aliases={0: 0, 1: 1})
+      ... def momentum(p, v, g):
+      ...     v = 0.5 * v + g
+      ...     return p - 0.25 * v, v
+      >>> step = jax.jit(momentum, donate_argnums=(0, 1))
+      >>> p, v = step(jnp.ones(2), jnp.zeros(2), jnp.array([1.0, 2.0]))
+      >>> p
+      Array([0.75, 0.5 ], dtype=float32)
     """
     if fun is None:
         return functools.partial(
@@ -223,6 +256,7 @@ def elementwise(
             name=name,
             fast_math=fast_math,
             lowering=lowering,
+            input_output_aliases=input_output_aliases,
         )
     if not callable(fun):
         raise TypeError(f"elementwise makes a function from a function, not from {fun!r}")
@@ -230,7 +264,8 @@ def elementwise(
         raise ValueError(f"lowering must be one of {_LOWERINGS}, not {lowering!r}")
     static = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
     shown = name or _name_of(fun)
-    return ElementwiseFunction(fun, static, shown, Options(bool(fast_math), lowering))
+    aliases = _aliases.parse({} if input_output_aliases is None else input_output_aliases, shown)
+    return ElementwiseFunction(fun, static, shown, Options(bool(fast_math), lowering, aliases))
 
 
 # ---- Arguments -----------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 from jax.sharding import AxisType, NamedSharding, PartitionSpec, get_abstract_mesh
 
-from jax_elementwise import _compat
+from jax_elementwise import _aliases, _compat
 from jax_elementwise._codegen import kernel as codegen
 from jax_elementwise._functor import Functor
 from jax_elementwise._lowering import cuda, partition, xla
@@ -35,10 +35,13 @@ class Options:
     Attributes:
       fast_math: let the compiler trade accuracy for speed.
       lowering: ``"auto"``, ``"kernel"`` or ``"xla"``.
+      aliases: pairs of an operand and a result that may be written into its buffer. They count what
+        one call of the primitive has, so each call has its own.
     """
 
     fast_math: bool = False
     lowering: str = "auto"
+    aliases: _aliases.Aliases = ()
 
 
 elementwise_p = Primitive("elementwise")
@@ -69,7 +72,16 @@ def apply(
     computed = tuple(sorted({k for kind, k in sources if kind == "result"}))
     results: list[Any] = []
     if computed:
+        dtypes = [aval.dtype for aval in functor.out_avals]
         functor, kept = _reduced(functor, operands, computed, joint)
+        aliases = _aliases.renumber(
+            options.aliases,
+            sources,
+            kept,
+            computed,
+            lambda i, k: whole[i] and operands[i].dtype == dtypes[k],
+        )
+        options = dataclasses.replace(options, aliases=aliases)
         linear = tuple(new for new, old in enumerate(kept) if old in linear)
         if options.lowering != "xla" and not functor.awaits_transpose:
             codegen.check(functor)
@@ -227,6 +239,7 @@ def _elementwise_jvp(
 ) -> tuple[list[Any], list[Any]]:
     # Two calls: partial evaluation must be able to split the primal from the tangent.
     results = apply(functor, primals, linear=linear, options=options)
+    options = dataclasses.replace(options, aliases=())  # operands and results are others
     active = tuple(i for i, t in enumerate(tangents) if not _is_zero(t))
     dots = [ad.Zero(jax.typeof(result).to_tangent_aval()) for result in results]
     tangent_functor, nonzero = functor.jvp(active)
@@ -258,6 +271,7 @@ def _elementwise_transpose(
     known = [x for i, x in enumerate(operands) if i not in undefined and i not in zeroed]
     transposed = functor.transpose(undefined, zeroed, results)
     given = [*known, *(cotangents[i] for i in results)]
+    options = dataclasses.replace(options, aliases=())  # operands and results are others
     outs = apply(transposed, given, linear=range(len(known), len(given)), options=options)
     gradients: list[Any] = [None] * len(operands)
     for i, out in zip(undefined, outs, strict=True):

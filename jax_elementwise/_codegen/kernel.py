@@ -15,6 +15,7 @@ from jax_elementwise._codegen.types import DType, dtype_of
 from jax_elementwise._codegen.values import Value
 
 if TYPE_CHECKING:
+    from jax_elementwise._aliases import Aliases
     from jax_elementwise._functor import Functor
 
 __all__ = ["Kernel", "check", "kernel_for"]
@@ -102,24 +103,28 @@ def kernel_for(
     result_shape: tuple[Any, ...],
     *,
     fast_math: bool = False,
+    aliases: Aliases = (),
 ) -> Kernel:
     """The kernel of a functor for operands of these shapes, which broadcast to the result's.
+
+    An aliased operand, which has the result's shape and the dtype of the result that it is paired
+    with, may lie where that result does, or elsewhere; no other array may overlap with these two.
 
     Raises:
       NotImplementedError: where the functor has no C++.
       ValueError: for more operands than a kernel can take.
     """
     space = iteration_space(operand_shapes, result_shape)
-    return _kernel(functor, space, fast_math)
+    return _kernel(functor, space, fast_math, aliases)
 
 
 @functools.lru_cache(maxsize=4096)
-def _kernel(functor: Functor, space: IterationSpace, fast_math: bool) -> Kernel:
+def _kernel(functor: Functor, space: IterationSpace, fast_math: bool, aliases: Aliases) -> Kernel:
     body = _body(functor)
     _check_parameter_space(functor, space.geometry_words)
     packed = [dtype for dtype, kind in zip(body.ins, space.kinds, strict=True) if kind.is_packed]
     pack = min(_ACCESS_BYTES // dtype.itemsize for dtype in (*body.outs, *packed))
-    text = _entry_point(body, space, [*body.outs, *packed], pack)
+    text = _entry_point(body, space, aliases, [*body.outs, *packed], pack)
     name = f"{body.name}_{hashlib.sha256(text.encode()).hexdigest()[:8]}"
     options = ("--use_fast_math",) if fast_math else ()
     return Kernel(name, text.replace("@", name), options, space, pack)
@@ -136,13 +141,33 @@ def _check_parameter_space(functor: Functor, geometry_words: int) -> None:
         )
 
 
-def _entry_point(body: _Body, space: IterationSpace, packed: Sequence[DType], pack: int) -> str:
+def _parameters(body: _Body, space: IterationSpace, aliases: Aliases) -> list[str]:
+    """The declarations of the kernel's parameters.
+
+    What is ``const`` and ``__restrict__`` is loaded by way of the cache for read-only data
+    (``ld.global.nc``). Neither is true of a pair that may be one array.
+    """
+    read, written = {i for i, _ in aliases}, {j for _, j in aliases}
+    outs = [
+        f"{dtype.storage}* {'' if i in written else '__restrict__ '}out{i}"
+        for i, dtype in enumerate(body.outs)
+    ]
+    ins = [
+        f"const {dtype.storage}* {'' if i in read else '__restrict__ '}in{i}"
+        for i, dtype in enumerate(body.ins)
+    ]
+    return [f"const __grid_constant__ Geometry<{space.geometry}> geometry", *outs, *ins]
+
+
+def _entry_point(
+    body: _Body, space: IterationSpace, aliases: Aliases, packed: Sequence[DType], pack: int
+) -> str:
     """The text, with "@" in place of the kernel's name."""
-    outs = [f"{dtype.storage}* __restrict__ out{i}" for i, dtype in enumerate(body.outs)]
-    ins = [f"const {dtype.storage}* __restrict__ in{i}" for i, dtype in enumerate(body.ins)]
-    parameters = [f"const __grid_constant__ Geometry<{space.geometry}> geometry", *outs, *ins]
+    parameters = _parameters(body, space, aliases)
+    written = {j for _, j in aliases}
     outputs = [
-        f"Output<{dtype.storage}>{{out{i}, vectorized(geometry, {i})}}"
+        f"{'InPlace' if i in written else 'Output'}<{dtype.storage}>"
+        f"{{out{i}, vectorized(geometry, {i})}}"
         for i, dtype in enumerate(body.outs)
     ]
     inputs = [

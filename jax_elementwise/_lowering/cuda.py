@@ -35,10 +35,14 @@ def lower(ctx: Any, *operands: Any, functor: Functor, linear: Any, options: Any)
         [aval.shape for aval in ctx.avals_in],
         ctx.avals_out[0].shape,
         fast_math=options.fast_math,
+        aliases=options.aliases,
     )
     if not _compiles_here(kernel, required=options.lowering == "kernel"):
         return xla.lower(ctx, *operands, functor=functor)
-    return jax.ffi.ffi_lowering(_TARGET)(ctx, *operands, **_attributes(kernel))
+    # XLA then gives such a pair one buffer, into which it copies an operand that is read afterwards
+    # or stands in the call twice: no other operand or result of the call lies in it.
+    rule = jax.ffi.ffi_lowering(_TARGET, operand_output_aliases=dict(options.aliases))
+    return rule(ctx, *operands, **_attributes(kernel))
 
 
 def _attributes(kernel: Kernel) -> dict[str, Any]:

@@ -197,6 +197,64 @@ def test_activations_stay_in_registers(dtype):
         assert (loads[128], stores[128]) == (1, 1)
 
 
+# ---- Results in the place of operands ------------------------------------------------------------
+
+
+def _in_place_accesses(kernel, arch):
+    """Loads through the read-only cache, other loads, and stores: how many of each width."""
+    kinds = {"constant": Counter(), "load": Counter(), "store": Counter()}
+    for code in sass.opcodes(_compile([kernel], arch)):
+        name, *modifiers = code.split(".")
+        if name in ("LDG", "STG"):
+            load = "constant" if "CONSTANT" in modifiers else "load"
+            kinds[load if name == "LDG" else "store"][sass.access_bits(code)] += 1
+    return kinds.values()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "position"), [*((dtype, 1) for dtype in DTYPES), ("float32", 0), ("float32", 2)]
+)
+@pytest.mark.parametrize("operand", [0, 1])
+def test_an_operand_that_is_overwritten_is_no_constant_and_others_are(dtype, position, operand):
+    fun = _BINARY.get(dtype, lambda x, y: x + y)
+    kernel = simt.make_kernel(fun, [dtype] * 2, aliases=((operand, 0),))
+    constants, loads, stores = _in_place_accesses(kernel, _architectures()[position])
+    assert constants == loads == stores
+    assert set(stores) == {128, 8 * reference.np_dtype(dtype).itemsize}
+
+
+def test_every_overwritten_operand_is_no_constant():
+    def adam(p, m, v, g):
+        return p - m * g, m + g, v + g * g
+
+    kernel = simt.make_kernel(adam, ["float32"] * 4, aliases=((0, 0), (1, 1), (2, 2)))
+    constants, loads, stores = _in_place_accesses(kernel, 90)
+    assert constants == {128: 1, 32: 4}
+    assert loads == stores == {128: 3, 32: 12}
+
+
+def test_without_aliases_every_operand_is_a_constant():
+    constants, loads, stores = _in_place_accesses(_binary("float32", [(64,), (64,)]), 90)
+    assert constants == {128: 2, 32: 8}
+    assert not loads
+    assert stores == {128: 1, 32: 4}
+
+
+@pytest.mark.parametrize(("shape", "packs"), [((64,), 2), ((8, 1), 1), ((), 1)], ids=str)
+def test_packs_beside_broadcast_operands_are_overwritten_in_one_access(shape, packs):
+    def fun(x, y):
+        return x + y
+
+    kernel = simt.make_kernel(fun, ["bfloat16"] * 2, [(8, 64), shape], aliases=((0, 0),))
+    constants, loads, stores = _in_place_accesses(kernel, 90)
+    assert loads[128] >= 1  # rows are never read as constants
+    assert constants[128] + loads[128] == packs
+    assert stores[128] == 1
+
+
+# ---- Options and arithmetic ----------------------------------------------------------------------
+
+
 def test_fast_math_uses_approximate_instructions():
     precise = simt.make_kernel(goldens.silu, ["float32"])
     fast = simt.make_kernel(goldens.silu, ["float32"], fast_math=True)

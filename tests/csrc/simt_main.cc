@@ -104,20 +104,22 @@ class Words {
 };
 
 // An array in a heap block of exactly its size, so that the sanitizer sees the first byte beyond.
-// It begins `offset` bytes after a boundary of 64. Results have guards around them.
+// It begins `offset` bytes after a boundary of 64. Results have guards around them, unless they are
+// inputs too: then the sanitizer sees to both.
 class Buffer {
  public:
-  Buffer(std::size_t offset, std::size_t bytes, bool is_result)
-      : begin_((is_result ? kGuard : 0) + offset),
+  Buffer(std::size_t offset, std::size_t bytes, bool is_guarded)
+      : begin_((is_guarded ? kGuard : 0) + offset),
         bytes_(bytes),
-        size_(begin_ + bytes + (is_result ? kGuard : 0)) {
+        size_(begin_ + bytes + (is_guarded ? kGuard : 0)),
+        is_guarded_(is_guarded) {
     void* block = nullptr;
     if (posix_memalign(&block, kBaseAlignment, size_ == 0 ? 1 : size_) != 0) die("out of memory");
     block_ = static_cast<unsigned char*>(block);
     std::memset(block_, kSentinel, size_);
     // What lies before an input is not the kernel's to read either. (Whole granules of 8 bytes
     // only.)
-    if (!is_result) ASAN_POISON_MEMORY_REGION(block_, begin_);
+    if (!is_guarded) ASAN_POISON_MEMORY_REGION(block_, begin_);
   }
   ~Buffer() {
     ASAN_UNPOISON_MEMORY_REGION(block_, size_);
@@ -130,6 +132,7 @@ class Buffer {
   std::size_t bytes() const { return bytes_; }
 
   void check_guards(int array) const {
+    if (!is_guarded_) return;
     for (std::size_t i = 0; i < size_; ++i) {
       if (i == begin_) i += bytes_;
       if (i < size_ && block_[i] != kSentinel) {
@@ -142,6 +145,7 @@ class Buffer {
 
  private:
   std::size_t begin_, bytes_, size_;
+  bool is_guarded_;
   unsigned char* block_;
 };
 
@@ -164,7 +168,7 @@ void run_call(Words& in, std::FILE* out) {
   for (int d = 0; d < call.rank; ++d) call.extents[d] = in.next();
   call.results = static_cast<int>(in.next());
   call.count = static_cast<int>(in.next());
-  std::vector<std::unique_ptr<Buffer>> buffers;
+  std::vector<std::shared_ptr<Buffer>> buffers;
   for (int k = 0; k < call.count; ++k) {
     rt::Array& array = call.arrays[k];
     array.elements = in.next();
@@ -172,8 +176,11 @@ void run_call(Words& in, std::FILE* out) {
     array.span = static_cast<std::uint64_t>(in.next());
     const auto offset = static_cast<std::size_t>(in.next());
     const auto bytes = static_cast<std::size_t>(in.next());
+    const std::int64_t partner = in.next();  // shares its buffer; -1: none does
     const bool is_result = k < call.results;
-    buffers.push_back(std::make_unique<Buffer>(offset, bytes, is_result));
+    buffers.push_back(!is_result && partner >= 0
+                          ? buffers[static_cast<std::size_t>(partner)]
+                          : std::make_shared<Buffer>(offset, bytes, is_result && partner < 0));
     if (!is_result) in.bytes(buffers.back()->data(), bytes);
     array.data = buffers.back()->data();
   }

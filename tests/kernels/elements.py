@@ -51,12 +51,17 @@ class Function:
         """The dtypes of the results."""
         return tuple(aval.dtype.name for aval in simt.make_functor(self.fun, self.dtypes).out_avals)
 
-    def kernel(self, shapes: Sequence[tuple[int, ...]] | None = None, index_bits: int = 32):
+    def kernel(
+        self,
+        shapes: Sequence[tuple[int, ...]] | None = None,
+        index_bits: int = 32,
+        aliases: tuple[tuple[int, int], ...] = (),
+    ):
         """The kernel for operands of these shapes, or for contiguous ones."""
         if index_bits == 32:
-            return simt.make_kernel(self.fun, self.dtypes, shapes)
+            return simt.make_kernel(self.fun, self.dtypes, shapes, aliases=aliases)
         shapes = shapes or [(64,)] * len(self.dtypes)
-        return simt.make_kernel(self.fun, self.dtypes, *_symbolic(shapes))
+        return simt.make_kernel(self.fun, self.dtypes, *_symbolic(shapes), aliases=aliases)
 
     def reference(self, operands: Sequence[np.ndarray], shape: tuple[int, ...]) -> list[np.ndarray]:
         """The results by NumPy, on operands that are broadcast first."""
@@ -90,18 +95,23 @@ class Batch:
     calls: list[simt.Call] = dataclasses.field(default_factory=list)
     expected: list[list[np.ndarray]] = dataclasses.field(default_factory=list)
 
-    def add(self, function: Function, operands, *, index_bits=32, like=None, **options) -> None:
+    def add(
+        self, function: Function, operands, *, index_bits=32, like=None, aliases=(), **options
+    ) -> None:
         """One call of a function. ``like`` gives the shapes that decide about the kernel."""
         shape = np.broadcast_shapes(*(x.shape for x in operands))
         shapes = like or [x.shape for x in operands]
-        kernel = function.kernel(shapes, index_bits)
-        self.calls.append(simt.Call(kernel, shape, function.results(), tuple(operands), **options))
+        kernel = function.kernel(shapes, index_bits, aliases)
+        call = simt.Call(
+            kernel, shape, function.results(), tuple(operands), aliases=aliases, **options
+        )
+        self.calls.append(call)
         self.expected.append(function.reference(operands, shape))
 
-    def check(self, *, sanitize: bool = True) -> None:
+    def check(self, *, sanitize: bool = True, flags: tuple[str, ...] = ("-w",)) -> None:
         """Runs all calls, under the sanitizers, and compares every bit."""
         assert self.calls
-        program = simt.build([call.kernel for call in self.calls], sanitize=sanitize)
+        program = simt.build([call.kernel for call in self.calls], sanitize=sanitize, flags=flags)
         for call, actual, expected in zip(
             self.calls, program.run(self.calls), self.expected, strict=True
         ):

@@ -178,6 +178,8 @@ class Call:
       results: their dtypes.
       operands: the inputs, which broadcast to ``shape``.
       offsets: per array, results first, how many bytes after an aligned address it begins.
+      aliases: pairs of an operand and a result that lie in one buffer, where the result's offset
+        says.
       max_blocks: the cap of the grid.
       elements: replaces the number of elements that arrays are said to have, by position.
       extents: replaces the extents that the iteration space is said to have.
@@ -188,6 +190,7 @@ class Call:
     results: tuple[str, ...]
     operands: tuple[np.ndarray, ...]
     offsets: tuple[int, ...] = ()
+    aliases: tuple[tuple[int, int], ...] = ()
     max_blocks: int = 2**31 - 1
     elements: Mapping[int, int] = dataclasses.field(default_factory=dict)
     extents: tuple[int, ...] = ()
@@ -206,6 +209,11 @@ class Call:
         for operand, span in zip(self.operands, self.kernel.space.spans, strict=True):
             yield operand.dtype, operand.size, span, operand.tobytes()
 
+    def _partners(self) -> dict[int, int]:
+        """By position, arrays that share a buffer with another."""
+        pairs = [(len(self.results) + operand, result) for operand, result in self.aliases]
+        return dict(pairs) | {result: operand for operand, result in pairs}
+
     def encoded(self, position: int) -> bytes:
         """As simt_main.cc reads it."""
         extents = self.extents or self._merged()
@@ -214,10 +222,11 @@ class Call:
         words += [len(extents), *extents, len(self.results), count]
         parts = [struct.pack(f"<{len(words)}q", *words)]
         offsets = self.offsets or (0,) * count
+        partners = self._partners()
         for k, (dtype, size, span, contents) in enumerate(self._arrays()):
             stated = self.elements.get(k, size)
             array = (stated, dtype.itemsize, span, offsets[k], size * dtype.itemsize)
-            parts += [struct.pack("<5q", *array), contents]
+            parts += [struct.pack("<6q", *array, partners.get(k, -1)), contents]
         return b"".join(parts)
 
     def decoded(self, reader: _Reader) -> list[np.ndarray] | LaunchError:

@@ -121,4 +121,18 @@ struct Output {
   }
 };
 
+// An output that may lie where a Contiguous input of the same type does. An element is then read by
+// the thread that writes it and by no other: packs do not overlap, and what a partial pack reads in
+// place of elements outside belongs to the same pack. It is read before it is written, provided
+// that the compiler keeps the loads of a pack before its stores. The stores of pack.h do not tell
+// it to, so the fence does.
+template <class T>
+struct InPlace : Output<T> {
+  template <int N, class Index>
+  JEW_DEVICE void store(const Span<Index>& span, const Pack<T, N>& pack) const {
+    compiler_fence();
+    Output<T>::store(span, pack);
+  }
+};
+
 }  // namespace jax_elementwise

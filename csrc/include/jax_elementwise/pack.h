@@ -51,7 +51,8 @@ struct alignas(Bytes) [[gnu::may_alias]] Access {
 
 // One access, whatever the optimiser would rather do: NVRTC 13.5 split the plain assignment of a
 // vector into 32-bit stores wherever a store by elements stood in the other branch. No kernel reads
-// what it has stored, so the compiler need not be told that memory changes.
+// what it has stored, so the compiler need not be told that memory changes; one that stores where
+// it has read puts a fence in between.
 template <class Bits>
 JEW_DEVICE void store_bits(Bits* to, const Bits& bits) {
   *to = bits;
@@ -66,6 +67,9 @@ JEW_DEVICE void store_bits(uint4* to, const uint4& bits) {
                "r"(bits.x), "r"(bits.y), "r"(bits.z), "r"(bits.w));
 }
 #endif
+
+// Keeps the compiler from moving loads and stores to the other side.
+JEW_DEVICE void compiler_fence() { asm volatile("" ::: "memory"); }
 
 template <class T, int N>
 struct alignas(min_of(sizeof(T) * N, kAccessBytes)) Pack {
