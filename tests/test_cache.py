@@ -1,12 +1,10 @@
 """The cache of compiled kernels: in memory and on disk, whatever the state of the disk."""
 
-import concurrent.futures
 import json
 import os
 import shutil
 import stat
 import tempfile
-import threading
 
 import jax.numpy as jnp
 import pytest
@@ -221,15 +219,6 @@ def test_a_directory_that_cannot_be_made_does_no_harm(path, directory, tmp_path,
     assert counts() == (1, 0, 0)
 
 
-def test_a_directory_that_vanishes_is_made_again(directory):
-    compile_(*new_kernel())
-    (entry,) = entries(directory)
-    entry.unlink()
-    directory.rmdir()
-    compile_(*new_kernel())
-    assert len(entries(directory)) == 1
-
-
 @pytest.mark.parametrize(
     ("environment", "expected"),
     [
@@ -260,19 +249,6 @@ def test_a_failure_is_not_remembered(directory):
     assert counts() == (0, 0, 0)
     assert not directory.exists() or not entries(directory)
     assert compile_(name, source)[:4] == b"\x7fELF"
-
-
-def test_threads_all_see_a_failure(directory):
-    name, source = new_kernel()
-    barrier = threading.Barrier(4)
-
-    def fail(_):
-        barrier.wait()
-        with pytest.raises(_runtime.CompilationFailure, match="undefined"):
-            compile_(name, source.replace("+= 1", "+= y"))
-
-    with concurrent.futures.ThreadPoolExecutor(4) as pool:
-        list(pool.map(fail, range(4)))
 
 
 def test_a_function_compiles_only_what_is_new(directory):

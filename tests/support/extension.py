@@ -10,9 +10,9 @@ import os
 import pathlib
 
 from cases import run_python
-from support import simt
 
 from jax_elementwise import _runtime
+from support import simt
 
 # What such a process begins with: the module `runtime`, and `compile_` for one kernel.
 _PRELUDE = f"""
