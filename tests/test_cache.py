@@ -1,15 +1,27 @@
 """The cache of compiled kernels: in memory and on disk, whatever the state of the disk."""
 
+import ctypes
 import json
 import os
 import shutil
 import stat
+import subprocess
 import tempfile
+import tomllib
 
 import jax.numpy as jnp
 import pytest
 from cases import run_python
-from support.extension import compile_, compile_in_new_process, counts, entries, new_kernel, run
+from support import simt
+from support.extension import (
+    compile_,
+    compile_in_new_process,
+    counts,
+    entries,
+    fake_nvrtc,
+    new_kernel,
+    run,
+)
 
 import jax_elementwise as je
 from jax_elementwise import _runtime
@@ -50,6 +62,92 @@ print(json.dumps([length, _runtime.counters()]))
     assert second[1]["compilations"] == 0
     assert second[1]["disk_hits"] == 2
     assert first[0] == second[0]
+
+
+# ---- What decides machine code -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("other", ["arch", "options", "name", "source"])
+def test_whatever_decides_machine_code_has_an_entry_of_its_own(directory, other):
+    name, source = new_kernel()
+    compile_(name, source)
+    if other == "arch":
+        compile_(name, source, arch=80)
+    elif other == "options":
+        compile_(name, source, options=["--use_fast_math"])
+    elif other == "name":
+        compile_(f"{name}_b", source)
+    else:
+        compile_(name, source.replace("+= 1", "+= 2"))
+    assert counts() == (2, 0, 0)
+    assert len(entries(directory)) == 2
+
+
+def test_another_compiler_has_entries_of_its_own(directory):
+    code = 'compile_("k", "text")\nprint(counts())'
+    printed = [
+        run(code, nvrtc=fake_nvrtc(), FAKE_NVRTC_VERSION=version)
+        for version in ("12.9", "13.0", "13.1", "13.1", "12.9")
+    ]
+    assert printed == ["[1, 0, 0]\n"] * 3 + ["[0, 1, 0]\n"] * 2
+    assert len(entries(directory)) == 3
+
+
+def nvrtc_version():
+    from cuda import pathfinder
+
+    library = ctypes.CDLL(pathfinder.load_nvidia_dynamic_lib("nvrtc").abs_path)
+    major, minor = ctypes.c_int(), ctypes.c_int()
+    assert library.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor)) == 0
+    return 1000 * major.value + minor.value
+
+
+def headers_hash(headers, tmp_path):
+    """What a build with these headers holds as their hash."""
+    if shutil.which("cmake") is None:
+        pytest.skip("no cmake")
+    number = len(list(tmp_path.glob("*.cc")))
+    embedded, main = tmp_path / f"headers_{number}.cc", tmp_path / f"main_{number}.cc"
+    script = simt.ROOT / "csrc" / "embed_headers.cmake"
+    paths = ";".join(map(str, sorted(headers.glob("*.h"))))
+    command = ["cmake", f"-DOUTPUT={embedded}", f"-DHEADERS={paths}", "-P", script]
+    subprocess.run(command, check=True)
+    main.write_text(
+        '#include <iostream>\n#include "headers.h"\n'
+        "int main() { std::cout << jax_elementwise::runtime::headers_hash(); }\n"
+    )
+    return simt.run_binary(simt.compile_cpp([embedded, main], f"headers_{number}", []))
+
+
+def test_the_key_of_an_entry_holds_all_that_decides_machine_code(directory, tmp_path):
+    name, source = new_kernel()
+    compile_(name, source, options=["--use_fast_math"])
+    (entry,) = entries(directory)
+    _, numbers, rest = entry.read_bytes().split(b"\n", 2)
+    key = rest[: int(numbers.split()[0])].decode()
+    project = tomllib.loads((simt.ROOT / "pyproject.toml").read_text())["project"]
+    headers = simt.ROOT / "csrc" / "include" / "jax_elementwise"
+    assert key == (
+        f"package {project['version']}\n"
+        f"headers {headers_hash(headers, tmp_path)}\n"
+        f"nvrtc {nvrtc_version()}\n"
+        "arch 90\n"
+        "options --gpu-architecture=sm_90 --std=c++17 --device-int128 --use_fast_math\n"
+        f"name {name}\n{source}"
+    )
+
+
+def test_a_changed_header_has_another_hash(tmp_path):
+    headers = tmp_path / "include"
+    shutil.copytree(simt.ROOT / "csrc" / "include" / "jax_elementwise", headers)
+    hashes = [headers_hash(headers, tmp_path)]
+    text = (headers / "pack.h").read_text()
+    (headers / "pack.h").write_text(text.replace("\n", " \n", 1))
+    hashes.append(headers_hash(headers, tmp_path))
+    (headers / "pack.h").write_text(text)
+    (headers / "math.h").rename(headers / "maths.h")
+    hashes.append(headers_hash(headers, tmp_path))
+    assert len(set(hashes)) == 3
 
 
 # ---- Entries that are not as they should be ------------------------------------------------------

@@ -47,11 +47,12 @@ def test_threads_all_see_a_failure(directory):
 def test_threads_that_start_cold_together_are_all_right(directory):
     """The very first use: none of them has looked for the compiler yet."""
     code = """
-import concurrent.futures, json, threading
+import concurrent.futures, faulthandler, json, threading
 import jax, jax.numpy as jnp
 import jax_elementwise as je
 f = je.elementwise(lambda x: x * x + 1)
 dtypes = ["float32", "float16", "bfloat16", "int32"] * 8
+faulthandler.dump_traceback_later(120, exit=True)  # if they wait for each other for ever
 barrier = threading.Barrier(32)
 def start(dtype):
     barrier.wait()
