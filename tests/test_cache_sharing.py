@@ -69,21 +69,18 @@ print(json.dumps([all(right), len(set(codes)), *je.cache_info()[:3]]))
 # ---- Processes -----------------------------------------------------------------------------------
 
 
-def test_processes_that_share_a_cold_directory_are_all_right(directory):
-    """Ten times, 16 processes that use the compiler for the first time, all at once."""
-    kernels = [new_kernel() for _ in range(5)]
-    # Forked before the first use, which is far cheaper than starting Python 160 times.
-    code = f"""
+# Rounds in each of which 16 processes use the compiler for the first time, all at once. They are
+# forked before the first use, which is far cheaper than starting Python anew.
+TOGETHER = """
 import hashlib
-kernels = {kernels!r}
 
 def work(go, out):
     os.read(go, 1)  # until the other end is closed, for all children at once
     codes = [hashlib.sha256(compile_(*kernel)).hexdigest() for kernel in kernels]
-    os.write(out, (json.dumps([codes, *counts()]) + "\\n").encode())  # short enough to be atomic
+    os.write(out, (json.dumps([sorted(set(codes)), *counts()]) + "\\n").encode())
 
-for round_ in range(10):
-    os.environ["JAX_ELEMENTWISE_CACHE_DIR"] = os.path.join({str(directory)!r}, str(round_))
+for round_ in range(rounds):
+    os.environ["JAX_ELEMENTWISE_CACHE_DIR"] = os.path.join(directory, str(round_))
     go, start = os.pipe()
     results, out = os.pipe()
     children = []
@@ -102,12 +99,32 @@ for round_ in range(10):
     with open(results) as lines:
         print(lines.read(), end="")
 """
-    rounds = [json.loads(line) for line in run(code).splitlines()]
-    assert len(rounds) == 160
-    assert len({tuple(codes) for codes, *_ in rounds}) == 1
-    assert all(compiled + read == 5 for _, compiled, read, _ in rounds)
-    for round_ in range(10):
-        assert [path.suffix for path in entries(directory / str(round_))] == [".kernel"] * 5
+
+
+def together(directory, kernels, rounds, **options):
+    """For each process the hashes of what it got, and its counts."""
+    settings = f"directory, kernels, rounds = {str(directory)!r}, {kernels!r}, {rounds}\n"
+    lines = run(settings + TOGETHER, **options).splitlines()
+    assert len(lines) == 16 * rounds
+    for round_ in range(rounds):
+        found = [path.suffix for path in entries(directory / str(round_))]
+        assert found == [".kernel"] * len(kernels)
+    return [json.loads(line) for line in lines]
+
+
+def test_processes_that_share_a_cold_directory_are_all_right(directory):
+    found = together(directory, [new_kernel() for _ in range(5)], rounds=10)
+    assert len(found[0][0]) == 5
+    assert all(codes == found[0][0] for codes, *_ in found)
+    assert all(compiled + read == 5 for _, compiled, read, _ in found)
+
+
+def test_processes_never_see_half_an_entry(directory):
+    """A compiler that takes no time, and entries that take long to write."""
+    kernels = [(f"k{i}", f"text {i}") for i in range(3)]
+    settings = {"FAKE_NVRTC_SIZE": "5000000"}
+    found = together(directory, kernels, rounds=1, nvrtc=fake_nvrtc(), **settings)
+    assert all(len(codes) == 1 and codes == found[0][0] for codes, *_ in found)
 
 
 def test_a_process_that_forks_after_use_does_not_hang(directory):
@@ -147,10 +164,12 @@ done = threading.Event()
 remover = threading.Thread(target=remove)
 remover.start()
 kernels = [(f"k{{i}}", f"text {{i}}") for i in range(500)]
-with concurrent.futures.ThreadPoolExecutor(4) as pool:
-    codes = set(pool.map(lambda kernel: compile_(*kernel), kernels))
-done.set()
-remover.join()
+try:
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        codes = set(pool.map(lambda kernel: compile_(*kernel), kernels))
+finally:
+    done.set()
+    remover.join()
 compiled = counts()
 again = {{compile_(*kernel) for kernel in kernels}}
 print(json.dumps([len(codes), codes == again, compiled, counts()]))

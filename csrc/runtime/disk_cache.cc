@@ -34,8 +34,7 @@ fs::path entry_path(std::string_view key) {
 
 // Whether a file's name is that of an entry, or of one that is being written.
 bool is_entry_name(const std::string& name) {
-  static const std::string hexadecimal = "0123456789abcdef";
-  const size_t stem = name.find_first_not_of(hexadecimal);
+  const size_t stem = name.find_first_not_of("0123456789abcdef");
   if (stem != 32 || name.compare(stem, 7, ".kernel") != 0) return false;
   const std::string suffix = name.substr(stem + 7);
   return suffix.empty() || (suffix.size() == 11 && suffix.compare(0, 5, ".tmp.") == 0);

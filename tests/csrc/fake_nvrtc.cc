@@ -1,6 +1,7 @@
 // A libnvrtc that compiles nothing. Its version, its architectures and its failures are what the
-// environment says, and what it gives for machine code is the options. FAKE_NVRTC_HOOK is a shell
-// command that runs amid a compilation: the runtime has looked on the disk and not written yet.
+// environment says, and what it gives for machine code is the options, filled up with dots to
+// FAKE_NVRTC_SIZE. FAKE_NVRTC_HOOK is a shell command that runs amid a compilation: the runtime has
+// looked on the disk and not written yet.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -58,6 +59,8 @@ int nvrtcDestroyProgram(std::string** program) {
 
 int nvrtcCompileProgram(std::string* program, int count, const char* const* options) {
   for (int i = 0; i < count; ++i) *program += std::string(options[i]) + " ";
+  const size_t size = std::stoul(setting("FAKE_NVRTC_SIZE", "0"));
+  if (program->size() < size) program->resize(size, '.');
   const std::string hook = setting("FAKE_NVRTC_HOOK", "");
   if (!hook.empty() && std::system(hook.c_str()) != 0) return kInternalError;
   return std::stoi(setting("FAKE_NVRTC_RESULT", "0"));
