@@ -1,5 +1,6 @@
 """The compiler: where it is found, for which GPUs it compiles, and what may not disturb it."""
 
+import functools
 import locale
 import re
 import shutil
@@ -29,12 +30,17 @@ assert je.cache_info().compilations == 2
 """
 
 
-@pytest.fixture(scope="module")
-def expected():
-    """What FUNCTION prints where nothing disturbs it."""
+@functools.cache
+def undisturbed():
     printed = run_python(FUNCTION, JAX_ELEMENTWISE_CACHE_DIR="")
     assert printed.count(r"b'\x7fELF'") == 2
     return printed
+
+
+@pytest.fixture
+def expected(nvrtc):
+    """What FUNCTION prints where nothing disturbs it."""
+    return undisturbed()
 
 
 # ---- Finding the compiler ------------------------------------------------------------------------
