@@ -46,6 +46,26 @@ std::vector<int> compute_capabilities() {
   return result;
 }
 
+void require_architecture(int arch) {
+  std::string refusal;
+  {
+    const nb::gil_scoped_release released;  // the first call asks Python for the compiler
+    refusal = rt::refusal_of(arch);
+  }
+  if (!refusal.empty()) throw nb::value_error(refusal.c_str());
+}
+
+// As os.fsdecode has it: a path need not be UTF-8.
+nb::object cache_directory() {
+  const std::string path = rt::cache_directory();
+  return nb::steal(PyUnicode_DecodeFSDefaultAndSize(path.data(), path.size()));
+}
+
+void clear_cache() {
+  const nb::gil_scoped_release released;
+  rt::clear_cache();
+}
+
 nb::dict counters() {
   const rt::CacheCounters now = rt::cache_counters();
   nb::dict result;
@@ -64,7 +84,8 @@ void set_nvrtc_locator(nb::callable locator) {
     try {
       return nb::cast<std::string>((*kept)());
     } catch (const nb::python_error& error) {
-      throw rt::Error(rt::Fault::kUnavailable, error.what());
+      if (!error.matches(PyExc_Exception)) throw;  // an interrupt says nothing of the compiler
+      throw rt::Unavailable(error.what());
     }
   });
 }
@@ -80,6 +101,7 @@ nb::object environment(const char* name) {
 NB_MODULE(_runtime, m) {
   m.doc() = "Compiler, kernel cache and FFI handlers of jax_elementwise.";
   nb::exception<rt::Error>(m, "RuntimeFailure", PyExc_RuntimeError);
+  nb::exception<rt::Unavailable>(m, "Unavailable", PyExc_RuntimeError);
   nb::exception<rt::CompileError>(m, "CompilationFailure", PyExc_RuntimeError);
   m.def("registrations", &registrations, nb::sig("def registrations() -> dict[str, object]"),
         "The FFI handlers by stage, for jax.ffi.register_ffi_target.");
@@ -88,12 +110,16 @@ NB_MODULE(_runtime, m) {
       "Machine code of a kernel for compute capability arch / 10, from the cache or the compiler.");
   m.def("compute_capabilities", &compute_capabilities,
         "Of every GPU the driver shows, as 10 * major + minor.");
-  m.def("cache_directory", &rt::cache_directory,
+  m.def("cache_directory", &cache_directory, nb::sig("def cache_directory() -> str"),
         "Where compiled kernels are kept; empty for nowhere.");
+  m.def("clear_cache", &clear_cache,
+        "Removes compiled kernels from memory and from the directory, and resets the counters.");
   m.def("counters", &counters, nb::sig("def counters() -> dict[str, int]"),
         "Compilations, cache hits and loads since the last reset.");
   m.def("environment", &environment, nb::arg("name"),
         nb::sig("def environment(name: str) -> str | None"), "An environment variable, or None.");
+  m.def("require_architecture", &require_architecture, nb::arg("arch"),
+        "Raises ValueError unless the compiler knows the compute capability arch / 10.");
   m.def("reset_counters", &rt::reset_cache_counters);
   m.def("set_nvrtc_locator", &set_nvrtc_locator, nb::arg("locator"),
         nb::sig("def set_nvrtc_locator(locator: collections.abc.Callable[[], str]) -> None"),

@@ -5,4 +5,7 @@ A function of one element becomes one packed GPU kernel and one JAX primitive.
 
 from jax_elementwise._api import ElementwiseFunction as ElementwiseFunction
 from jax_elementwise._api import elementwise as elementwise
+from jax_elementwise._cache import CacheInfo as CacheInfo
+from jax_elementwise._cache import cache_info as cache_info
+from jax_elementwise._cache import clear_cache as clear_cache
 from jax_elementwise._errors import CompileError as CompileError

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, overload
 
@@ -75,17 +76,21 @@ class ElementwiseFunction:
 
         Args:
           *args: as for ``cuda_source``.
-          arch: the GPU architecture, ``"sm_75"`` or newer.
+          arch: the GPU architecture, ``"sm_75"`` or newer. Variants such as ``"sm_90a"`` are
+            refused: kernels use nothing that only they have.
           **kwargs: as for ``cuda_source``.
 
         Raises:
-          ValueError: if ``arch`` is not of that form.
+          ValueError: if ``arch`` is not of that form, or the compiler does not know it.
           CompileError: if the kernel does not compile.
+          RuntimeError: if there is no compiler.
         """
-        number = arch.removeprefix("sm_")
-        if not number.isdecimal() or number == arch:
+        number = re.fullmatch(r"sm_([0-9]{2,3})", str(arch))
+        if number is None:
             raise ValueError(f"arch must be like 'sm_90', not {arch!r}")
-        return _kernels.compile(self._kernel(args, kwargs), int(number))
+        kernel = self._kernel(args, kwargs)
+        _kernels.require_architecture(int(number[1]))
+        return _kernels.compile(kernel, int(number[1]))
 
     # ---- Private ---------------------------------------------------------------------------------
 

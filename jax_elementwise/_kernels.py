@@ -12,12 +12,14 @@ __all__ = [
     "compute_capabilities",
     "environment",
     "registrations",
+    "require_architecture",
 ]
 
-Unavailable = _runtime.RuntimeFailure
+Unavailable = _runtime.Unavailable
 environment = _runtime.environment
 registrations = _runtime.registrations
 compute_capabilities = _runtime.compute_capabilities
+require_architecture = _runtime.require_architecture
 
 
 def _find_nvrtc() -> str:
@@ -36,13 +38,15 @@ _runtime.set_nvrtc_locator(_find_nvrtc)
 def compile(kernel: Kernel, arch: int) -> bytes:  # noqa: A001
     """Machine code of a kernel, from the cache or from the compiler.
 
+    For an architecture newer than the compiler, PTX of the newest one before it that it knows.
+
     Args:
       kernel: the kernel.
       arch: compute capability, as 10 * major + minor.
 
     Raises:
       CompileError: if the text does not compile.
-      Unavailable: if there is no compiler, or it does not know the architecture.
+      Unavailable: if there is no compiler, or the architecture is older than all it knows.
     """
     try:
         return _runtime.compile(kernel.source, kernel.name, arch, list(kernel.options))

@@ -36,6 +36,17 @@ def cache_directory(tmp_path_factory):
 
 
 @pytest.fixture
+def directory(tmp_path, monkeypatch):
+    """A kernel cache of the test's own: a directory that does not exist yet, and counts of 0."""
+    from jax_elementwise import _runtime  # not above: some tests need no package
+
+    path = tmp_path / "a" / "kernels"
+    monkeypatch.setenv("JAX_ELEMENTWISE_CACHE_DIR", str(path))
+    _runtime.reset_counters()
+    return path
+
+
+@pytest.fixture
 def rng():
     """The same random numbers in every run."""
     return np.random.default_rng(20250711)

@@ -1,72 +1,32 @@
 """The cache of compiled kernels: in memory and on disk, whatever the state of the disk."""
 
-import concurrent.futures
+import ctypes
 import json
 import os
-import pathlib
+import shutil
 import stat
-import threading
+import subprocess
+import tempfile
+import tomllib
 
 import jax.numpy as jnp
 import pytest
 from cases import run_python
+from support import simt
+from support.extension import (
+    compile_,
+    compile_in_new_process,
+    counts,
+    entries,
+    fake_nvrtc,
+    new_kernel,
+    run,
+)
 
 import jax_elementwise as je
 from jax_elementwise import _runtime
 
 pytestmark = pytest.mark.usefixtures("nvrtc")
-
-IS_ROOT = os.geteuid() == 0
-
-
-@pytest.fixture
-def directory(tmp_path, monkeypatch):
-    """An empty cache directory that does not exist yet."""
-    path = tmp_path / "a" / "kernels"
-    monkeypatch.setenv("JAX_ELEMENTWISE_CACHE_DIR", str(path))
-    _runtime.reset_counters()
-    return path
-
-
-_serial = iter(range(10**6))
-
-
-def new_kernel():
-    """The name and text of a kernel that no test has compiled before."""
-    name = f"kernel_{os.getpid()}_{next(_serial)}"
-    return name, f'extern "C" __global__ void {name}(float* x) {{ *x += 1; }}\n'
-
-
-def compile_(name, source, arch=90, options=()):
-    return _runtime.compile(source, name, arch, list(options))
-
-
-def counts():
-    found = _runtime.counters()
-    return found["compilations"], found["disk_hits"], found["memory_hits"]
-
-
-def compile_in_new_process(name, source, **environment):
-    """The machine code's length and the counters of a process that compiles one kernel.
-
-    The process loads the extension alone: importing JAX would take ten times as long.
-    """
-    code = f"""
-import importlib.util, json
-from cuda import pathfinder
-spec = importlib.util.spec_from_file_location("_runtime", {_runtime.__file__!r})
-runtime = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(runtime)
-runtime.set_nvrtc_locator(lambda: pathfinder.load_nvidia_dynamic_lib("nvrtc").abs_path)
-code = runtime.compile({source!r}, {name!r}, 90, [])
-c = runtime.counters()
-print(json.dumps([len(code), c["compilations"], c["disk_hits"], c["memory_hits"]]))
-"""
-    return json.loads(run_python(code, **environment))
-
-
-def entries(directory):
-    return sorted(path for path in pathlib.Path(directory).rglob("*") if path.is_file())
 
 
 # ---- Hits ----------------------------------------------------------------------------------------
@@ -104,8 +64,11 @@ print(json.dumps([length, _runtime.counters()]))
     assert first[0] == second[0]
 
 
+# ---- What decides machine code -------------------------------------------------------------------
+
+
 @pytest.mark.parametrize("other", ["arch", "options", "name", "source"])
-def test_whatever_decides_machine_code_is_in_the_key(directory, other):
+def test_whatever_decides_machine_code_has_an_entry_of_its_own(directory, other):
     name, source = new_kernel()
     compile_(name, source)
     if other == "arch":
@@ -120,27 +83,71 @@ def test_whatever_decides_machine_code_is_in_the_key(directory, other):
     assert len(entries(directory)) == 2
 
 
-def test_threads_compile_a_kernel_once(directory):
-    kernel = new_kernel()
-    barrier = threading.Barrier(8)
-
-    def compile_together(_):
-        barrier.wait()
-        return compile_(*kernel)
-
-    with concurrent.futures.ThreadPoolExecutor(8) as pool:
-        codes = set(pool.map(compile_together, range(8)))
-    assert len(codes) == 1
-    assert counts() == (1, 0, 7)
+def test_another_compiler_has_entries_of_its_own(directory):
+    code = 'compile_("k", "text")\nprint(counts())'
+    printed = [
+        run(code, nvrtc=fake_nvrtc(), FAKE_NVRTC_VERSION=version)
+        for version in ("12.9", "13.0", "13.1", "13.1", "12.9")
+    ]
+    assert printed == ["[1, 0, 0]\n"] * 3 + ["[0, 1, 0]\n"] * 2
+    assert len(entries(directory)) == 3
 
 
-def test_processes_that_share_a_cold_directory_are_all_right(directory):
+def nvrtc_version():
+    from cuda import pathfinder
+
+    library = ctypes.CDLL(pathfinder.load_nvidia_dynamic_lib("nvrtc").abs_path)
+    major, minor = ctypes.c_int(), ctypes.c_int()
+    assert library.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor)) == 0
+    return 1000 * major.value + minor.value
+
+
+def headers_hash(headers, tmp_path):
+    """What a build with these headers holds as their hash."""
+    if shutil.which("cmake") is None:
+        pytest.skip("no cmake")
+    number = len(list(tmp_path.glob("*.cc")))
+    embedded, main = tmp_path / f"headers_{number}.cc", tmp_path / f"main_{number}.cc"
+    script = simt.ROOT / "csrc" / "embed_headers.cmake"
+    paths = ";".join(map(str, sorted(headers.glob("*.h"))))
+    command = ["cmake", f"-DOUTPUT={embedded}", f"-DHEADERS={paths}", "-P", script]
+    subprocess.run(command, check=True)
+    main.write_text(
+        '#include <iostream>\n#include "headers.h"\n'
+        "int main() { std::cout << jax_elementwise::runtime::headers_hash(); }\n"
+    )
+    return simt.run_binary(simt.compile_cpp([embedded, main], f"headers_{number}", []))
+
+
+def test_the_key_of_an_entry_holds_all_that_decides_machine_code(directory, tmp_path):
     name, source = new_kernel()
-    with concurrent.futures.ThreadPoolExecutor(4) as pool:
-        results = list(pool.map(lambda _: compile_in_new_process(name, source), range(4)))
-    assert len({length for length, *_ in results}) == 1
-    assert all(compiled + read == 1 for _, compiled, read, _ in results)
-    assert [path.suffix for path in entries(directory)] == [".kernel"]
+    compile_(name, source, options=["--use_fast_math"])
+    (entry,) = entries(directory)
+    _, numbers, rest = entry.read_bytes().split(b"\n", 2)
+    key = rest[: int(numbers.split()[0])].decode()
+    project = tomllib.loads((simt.ROOT / "pyproject.toml").read_text())["project"]
+    headers = simt.ROOT / "csrc" / "include" / "jax_elementwise"
+    assert key == (
+        f"package {project['version']}\n"
+        f"headers {headers_hash(headers, tmp_path)}\n"
+        f"nvrtc {nvrtc_version()}\n"
+        "arch 90\n"
+        "options --gpu-architecture=sm_90 --std=c++17 --device-int128 --use_fast_math\n"
+        f"name {name}\n{source}"
+    )
+
+
+def test_a_changed_header_has_another_hash(tmp_path):
+    headers = tmp_path / "include"
+    shutil.copytree(simt.ROOT / "csrc" / "include" / "jax_elementwise", headers)
+    hashes = [headers_hash(headers, tmp_path)]
+    text = (headers / "pack.h").read_text()
+    (headers / "pack.h").write_text(text.replace("\n", " \n", 1))
+    hashes.append(headers_hash(headers, tmp_path))
+    (headers / "pack.h").write_text(text)
+    (headers / "math.h").rename(headers / "maths.h")
+    hashes.append(headers_hash(headers, tmp_path))
+    assert len(set(hashes)) == 3
 
 
 # ---- Entries that are not as they should be ------------------------------------------------------
@@ -243,13 +250,62 @@ def test_a_file_in_place_of_a_parent_does_no_harm(directory):
     assert counts() == (1, 0, 0)
 
 
-@pytest.mark.skipif(IS_ROOT, reason="root may write everywhere")
-def test_a_directory_that_may_not_be_written_does_no_harm(directory):
-    directory.mkdir(parents=True)
-    directory.chmod(0o500)
+def test_a_directory_that_may_only_be_read_gives_kernels_and_takes_none(directory):
+    known, new = new_kernel(), new_kernel()
+    compile_(*known)
+    (entry,) = entries(directory)
+    # Root may write everywhere, so root becomes someone else, once the compiler is loaded.
+    code = f"""
+compile_(*{new_kernel()!r})
+if os.geteuid() == 0:
+    os.seteuid(65534)
+os.environ["JAX_ELEMENTWISE_CACHE_DIR"] = directory = os.environ["SHARED"]
+assert not os.access(directory, os.W_OK, effective_ids=True)
+lengths = [len(compile_(*kernel)) for kernel in ({known!r}, {new!r})]
+print(json.dumps([*lengths, *counts()]))
+"""
+    with tempfile.TemporaryDirectory() as shared:
+        copy = shutil.copy(entry, shared)
+        os.chmod(copy, 0o444)
+        os.chmod(shared, 0o555)
+        printed = run(code, JAX_ELEMENTWISE_CACHE_DIR="", SHARED=shared)
+        assert json.loads(printed)[2:] == [2, 1, 0]
+        assert os.listdir(shared) == [entry.name]
+
+
+@pytest.mark.parametrize(
+    "home",
+    [None, "", "{tmp}/missing/home", "{tmp}/file", "/proc/nowhere", "/dev/null", "not/absolute"],
+)
+def test_whatever_home_is_kernels_compile_without_a_word(home, tmp_path, monkeypatch, capfd):
+    (tmp_path / "file").write_text("a file")
+    monkeypatch.chdir(tmp_path)
+    for name in ("JAX_ELEMENTWISE_CACHE_DIR", "XDG_CACHE_HOME", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+    if home is not None:
+        monkeypatch.setenv("HOME", home.format(tmp=tmp_path))
+    _runtime.reset_counters()
     kernel = new_kernel()
-    assert compile_(*kernel)[:4] == b"\x7fELF"
-    assert compile_in_new_process(*kernel)[1:] == [1, 0, 0]
+    code = compile_(*kernel)
+    assert code[:4] == b"\x7fELF"
+    assert compile_(*kernel) == code
+    assert counts() == (1, 0, 1)
+    assert capfd.readouterr() == ("", "")
+    found = len(entries(tmp_path)) - 1
+    assert found == (home in ("{tmp}/missing/home", "not/absolute"))
+
+
+def test_a_full_disk_leaves_nothing_half_written(directory):
+    kernel = new_kernel()
+    code = f"""
+import resource
+resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))  # Python ignores the signal, writing fails
+print(json.dumps([len(compile_(*{kernel!r})), len(compile_(*{kernel!r})), *counts()]))
+"""
+    length = len(compile_(*kernel))
+    (entry,) = entries(directory)
+    entry.unlink()
+    assert json.loads(run(code)) == [length, length, 1, 0, 1]
     assert not entries(directory)
 
 
@@ -259,15 +315,6 @@ def test_a_directory_that_cannot_be_made_does_no_harm(path, directory, tmp_path,
     monkeypatch.setenv("JAX_ELEMENTWISE_CACHE_DIR", path)
     assert compile_(*new_kernel())[:4] == b"\x7fELF"
     assert counts() == (1, 0, 0)
-
-
-def test_a_directory_that_vanishes_is_made_again(directory):
-    compile_(*new_kernel())
-    (entry,) = entries(directory)
-    entry.unlink()
-    directory.rmdir()
-    compile_(*new_kernel())
-    assert len(entries(directory)) == 1
 
 
 @pytest.mark.parametrize(
@@ -300,51 +347,6 @@ def test_a_failure_is_not_remembered(directory):
     assert counts() == (0, 0, 0)
     assert not directory.exists() or not entries(directory)
     assert compile_(name, source)[:4] == b"\x7fELF"
-
-
-def test_threads_all_see_a_failure(directory):
-    name, source = new_kernel()
-    barrier = threading.Barrier(4)
-
-    def fail(_):
-        barrier.wait()
-        with pytest.raises(_runtime.CompilationFailure, match="undefined"):
-            compile_(name, source.replace("+= 1", "+= y"))
-
-    with concurrent.futures.ThreadPoolExecutor(4) as pool:
-        list(pool.map(fail, range(4)))
-
-
-def test_an_architecture_that_is_too_old_is_no_fault_of_the_kernel(directory):
-    name, source = new_kernel()
-    with pytest.raises(_runtime.RuntimeFailure, match=r"cannot compile for sm_35; it supports"):
-        compile_(name, source, arch=35)
-    assert compile_(name, source)[:4] == b"\x7fELF"
-
-
-def test_an_architecture_that_is_too_new_gets_portable_code(directory):
-    name, source = new_kernel()
-    code = compile_(name, source, arch=999)
-    assert b".target sm_" in code
-    assert compile_(name, source, arch=999) == code
-    assert counts() == (1, 0, 1)
-
-
-def test_a_compiler_that_is_not_found_is_looked_for_again(directory):
-    name, source = new_kernel()
-    code = f"""
-from jax_elementwise import _kernels, _runtime
-def missing():
-    raise OSError("no compiler in sight")
-_runtime.set_nvrtc_locator(missing)
-try:
-    _runtime.compile({source!r}, {name!r}, 90, [])
-except _runtime.RuntimeFailure as error:
-    print("failed" if "no compiler in sight" in str(error) else error)
-_runtime.set_nvrtc_locator(_kernels._find_nvrtc)
-print(_runtime.compile({source!r}, {name!r}, 90, [])[:4])
-"""
-    assert run_python(code).split("\n")[:2] == ["failed", r"b'\x7fELF'"]
 
 
 def test_a_function_compiles_only_what_is_new(directory):

@@ -278,15 +278,15 @@ def test_only_functions_are_wrapped(value):
         je.elementwise(name="f")(value)
 
 
-@pytest.mark.parametrize("arch", ["90", "sm_", "sm_9x", "compute_90", "SM_90", ""])
+@pytest.mark.parametrize(
+    "arch",
+    [
+        "90", "sm_", "sm_9x", "sm_90a", "sm_100f", "compute_90", "SM_90", "", 90, "sm_9", "sm_9000",
+        "sm_-90", "sm_ 90", "sm_90\n", "sm_\u0669\u0660",
+    ],
+)  # fmt: skip
 def test_architectures_that_are_none(arch):
     with pytest.raises(ValueError, match=r"arch must be like 'sm_90'"):
-        je.elementwise(jnp.sin).cubin(jnp.ones(3), arch=arch)
-
-
-@pytest.mark.parametrize("arch", ["sm_10", "sm_70"])
-def test_architectures_that_the_compiler_does_not_know(nvrtc, arch):
-    with pytest.raises(RuntimeError, match=rf"cannot compile for {arch}; it supports .*90"):
         je.elementwise(jnp.sin).cubin(jnp.ones(3), arch=arch)
 
 

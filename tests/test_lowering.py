@@ -12,7 +12,7 @@ import pytest
 from cases import SMOOTH, TARGET, assert_same, kernels, lowered, random_array, run_python
 
 import jax_elementwise as je
-from jax_elementwise import _kernels
+from jax_elementwise import _kernels, _runtime
 from jax_elementwise._lowering import cuda
 
 
@@ -272,6 +272,15 @@ def test_without_a_compiler_kernel_raises(xy, pretend):
     pretend(_kernels.Unavailable("no NVRTC here"))
     f = je.elementwise(tanh_product, lowering="kernel")
     with pytest.raises(RuntimeError, match="no NVRTC here"):
+        lowered(f, *xy)
+
+
+@pytest.mark.parametrize("lowering", ["auto", "kernel"])
+@pytest.mark.parametrize("kind", [_runtime.RuntimeFailure, ValueError, OSError])
+def test_failures_that_are_no_lack_of_a_compiler_are_errors(xy, pretend, kind, lowering):
+    pretend(kind("our own fault"))
+    f = je.elementwise(tanh_product, lowering=lowering)
+    with warnings.catch_warnings(), pytest.raises(kind, match="our own fault"):
         lowered(f, *xy)
 
 

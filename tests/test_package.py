@@ -13,6 +13,9 @@ from cases import run_python
 import jax_elementwise as je
 
 ROOT = pathlib.Path(je.__file__).parent
+PUBLIC = {
+    "CacheInfo", "CompileError", "ElementwiseFunction", "cache_info", "clear_cache", "elementwise",
+}  # fmt: skip
 
 MODULES = sorted(
     module.name
@@ -23,7 +26,7 @@ MODULES = sorted(
 
 def test_the_public_names():
     public = {name for name in vars(je) if not name.startswith("_")}
-    assert public == {"CompileError", "ElementwiseFunction", "elementwise"}
+    assert public == PUBLIC
     assert all(getattr(je, name).__doc__ for name in public)
     assert issubclass(je.CompileError, RuntimeError)
     assert isinstance(je.elementwise(abs), je.ElementwiseFunction)
@@ -31,7 +34,7 @@ def test_the_public_names():
 
 def test_public_names_are_reexported_for_type_checkers():
     text = (ROOT / "__init__.py").read_text()
-    for name in ("CompileError", "ElementwiseFunction", "elementwise"):
+    for name in PUBLIC:
         assert f"{name} as {name}" in text
 
 
@@ -55,9 +58,10 @@ def test_the_examples_of_docstrings_run(name):
     assert doctest.testmod(module, optionflags=doctest.NORMALIZE_WHITESPACE).failed == 0
 
 
-def test_the_main_function_has_an_example():
+@pytest.mark.parametrize("function", [je.elementwise, je.cache_info, je.clear_cache])
+def test_functions_have_examples(function):
     finder = doctest.DocTestFinder(recurse=False)
-    assert any(test.examples for test in finder.find(je.elementwise))
+    assert any(test.examples for test in finder.find(function))
 
 
 def test_only_one_module_touches_private_names_of_jax():

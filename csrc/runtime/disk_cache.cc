@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <vector>
 
 #include "hash.h"
 
@@ -29,6 +30,14 @@ fs::path entry_path(std::string_view key) {
                 static_cast<unsigned long long>(fnv1a(key)),
                 static_cast<unsigned long long>(fnv1a(key, 0x9e3779b97f4a7c15u)));
   return fs::path(cache_directory()) / name;
+}
+
+// Whether a file's name is that of an entry, or of one that is being written.
+bool is_entry_name(const std::string& name) {
+  const size_t stem = name.find_first_not_of("0123456789abcdef");
+  if (stem != 32 || name.compare(stem, 7, ".kernel") != 0) return false;
+  const std::string suffix = name.substr(stem + 7);
+  return suffix.empty() || (suffix.size() == 11 && suffix.compare(0, 5, ".tmp.") == 0);
 }
 
 // Everything of an entry but its payload: the magic, both lengths, the checksum, the key.
@@ -97,7 +106,7 @@ std::optional<std::string> read_cache(std::string_view key) {
 bool write_cache(std::string_view key, std::string_view payload) {
   if (cache_directory().empty() || !create_directory(cache_directory())) return false;
   const fs::path target = entry_path(key);
-  std::string temporary = target.string() + ".XXXXXX";
+  std::string temporary = target.string() + ".tmp.XXXXXX";
   const int file = ::mkstemp(temporary.data());  // readable by its owner alone
   if (file < 0) return false;
   const bool written = write_all(file, preamble(key, payload)) && write_all(file, payload);
@@ -105,6 +114,20 @@ bool write_cache(std::string_view key, std::string_view payload) {
   if (written && closed && std::rename(temporary.c_str(), target.c_str()) == 0) return true;
   ::unlink(temporary.c_str());
   return false;
+}
+
+void remove_cache_entries() {
+  if (cache_directory().empty()) return;
+  std::error_code error;
+  std::vector<fs::path> found;  // listed first: removing files may upset the listing
+  for (fs::directory_iterator file(cache_directory(), error), end; file != end && !error;
+       file.increment(error)) {
+    if (is_entry_name(file->path().filename().string())) found.push_back(file->path());
+  }
+  for (const fs::path& path : found) {
+    // Not through links, which are none of ours.
+    if (fs::is_regular_file(fs::symlink_status(path, error))) ::unlink(path.c_str());
+  }
 }
 
 }  // namespace jax_elementwise::runtime

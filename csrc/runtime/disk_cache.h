@@ -20,4 +20,8 @@ std::optional<std::string> read_cache(std::string_view key);
 // Whether the entry was written.
 bool write_cache(std::string_view key, std::string_view payload);
 
+// Removes entries, and temporary files that a killed process left behind; what has another name, or
+// is no file, stays. Whatever cannot be removed stays, too.
+void remove_cache_entries();
+
 }  // namespace jax_elementwise::runtime

@@ -27,8 +27,8 @@ Driver load_driver() {
   library.resolve_if_present(d.cuFuncLoad, "cuFuncLoad");
   const CUresult result = d.cuInit(0);
   if (result != 0) {
-    throw Error(Fault::kUnavailable,
-                "cuInit failed with code " + std::to_string(result) + ": no usable CUDA device");
+    throw Unavailable("cuInit failed with code " + std::to_string(result) +
+                      ": no usable CUDA device");
   }
   return d;
 }

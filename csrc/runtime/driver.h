@@ -45,7 +45,7 @@ struct Driver {
   int attribute(DeviceAttribute attribute, CUdevice device) const;
 };
 
-// The driver, initialised. Throws Error{kUnavailable} where there is none.
+// The driver, initialised. Throws Unavailable where there is none.
 const Driver& driver();
 
 // Throws Error{kInternal} naming the call and the driver's reason unless the result is success.

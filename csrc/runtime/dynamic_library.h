@@ -15,8 +15,7 @@ class DynamicLibrary {
       : path_(path), handle_(dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL)) {
     if (handle_ == nullptr) {
       const char* reason = dlerror();
-      throw Error(Fault::kUnavailable,
-                  "cannot load " + path + ": " + (reason ? reason : "unknown reason"));
+      throw Unavailable("cannot load " + path + ": " + (reason ? reason : "unknown reason"));
     }
   }
 
@@ -29,7 +28,7 @@ class DynamicLibrary {
   template <class Function>
   void resolve(Function*& function, const char* name) const {
     resolve_if_present(function, name);
-    if (function == nullptr) throw Error(Fault::kUnavailable, path_ + " has no function " + name);
+    if (function == nullptr) throw Unavailable(path_ + " has no function " + name);
   }
 
  private:

@@ -1,4 +1,4 @@
-// The one exception type of the runtime, and a macro for the status codes of the CUDA libraries.
+// The exceptions of the runtime.
 #pragma once
 
 #include <stdexcept>
@@ -8,7 +8,7 @@ namespace jax_elementwise::runtime {
 
 enum class Fault {
   kInvalidArgument,  // the caller's: a kernel that does not compile, buffers that do not fit it
-  kUnavailable,      // the machine's: no driver, no compiler, no such GPU
+  kUnavailable,      // the machine's: no driver, no compiler, no such GPU; thrown as Unavailable
   kInternal,         // ours
 };
 
@@ -25,6 +25,12 @@ class Error : public std::runtime_error {
 class CompileError : public Error {
  public:
   explicit CompileError(const std::string& log) : Error(Fault::kInvalidArgument, log) {}
+};
+
+// What this machine lacks, so that the caller may do without a kernel.
+class Unavailable : public Error {
+ public:
+  explicit Unavailable(const std::string& message) : Error(Fault::kUnavailable, message) {}
 };
 
 }  // namespace jax_elementwise::runtime

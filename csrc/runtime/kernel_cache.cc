@@ -26,7 +26,7 @@ std::string cache_key(const CompileRequest& request) {
   std::string key = "package " JEW_PACKAGE_VERSION "\nheaders " + std::to_string(headers_hash()) +
                     "\nnvrtc " + std::to_string(nvrtc_version()) + "\narch " +
                     std::to_string(request.arch) + "\noptions";
-  for (const std::string& option : request.options) key += " " + option;
+  for (const std::string& option : compiler_options(request)) key += " " + option;
   return key + "\nname " + request.name + "\n" + request.source;
 }
 
@@ -74,8 +74,8 @@ KernelSlots& make_slots(std::string_view digest) {
 
 void check_ordinal(int ordinal) {
   if (ordinal < 0 || ordinal >= kMaxDevices) {
-    throw Error(Fault::kUnavailable, "device ordinal " + std::to_string(ordinal) +
-                                         " is not below " + std::to_string(kMaxDevices));
+    throw Unavailable("device ordinal " + std::to_string(ordinal) + " is not below " +
+                      std::to_string(kMaxDevices));
   }
 }
 
@@ -107,6 +107,15 @@ void reset_cache_counters() {
   counters.disk_hits = 0;
   counters.memory_hits = 0;
   counters.loads = 0;
+}
+
+void clear_cache() {
+  {
+    const std::lock_guard<std::mutex> lock(images_mutex);
+    images.clear();  // whoever waits for one has a share of its future
+  }
+  remove_cache_entries();
+  reset_cache_counters();
 }
 
 SharedImage get_image(const CompileRequest& request) {

@@ -26,6 +26,10 @@ struct CacheCounters {
 CacheCounters cache_counters();
 void reset_cache_counters();
 
+// Forgets images, removes the entries of the cache directory and resets the counters. Kernels stay
+// loaded, since executables use them. What is being compiled meanwhile may be kept.
+void clear_cache();
+
 // The machine code of a request. Each request is compiled once, however many threads ask for it; a
 // failure is not remembered.
 std::shared_ptr<const CompiledImage> get_image(const CompileRequest& request);

@@ -1,6 +1,7 @@
 #include "nvrtc.h"
 
 #include <algorithm>
+#include <iterator>
 #include <memory>
 #include <mutex>
 
@@ -15,6 +16,7 @@ using NvrtcResult = int;
 using NvrtcProgram = struct _nvrtcProgram*;
 
 constexpr NvrtcResult kCompilationError = 6;
+constexpr NvrtcResult kBuiltinOperationFailure = 7;  // libnvrtc-builtins is missing, say
 
 struct Nvrtc {
   NvrtcResult (*nvrtcVersion)(int*, int*);
@@ -31,7 +33,7 @@ struct Nvrtc {
   NvrtcResult (*nvrtcGetCUBIN)(NvrtcProgram, char*);
   NvrtcResult (*nvrtcGetPTXSize)(NvrtcProgram, size_t*);
   NvrtcResult (*nvrtcGetPTX)(NvrtcProgram, char*);
-  std::vector<int> archs;
+  std::vector<int> archs;  // ascending
 
   void check(NvrtcResult result, const char* call) const {
     if (result == 0) return;
@@ -73,6 +75,7 @@ Nvrtc load_nvrtc() {
   n.check(n.nvrtcGetNumSupportedArchs(&count), "nvrtcGetNumSupportedArchs");
   n.archs.resize(count);
   n.check(n.nvrtcGetSupportedArchs(n.archs.data()), "nvrtcGetSupportedArchs");
+  std::sort(n.archs.begin(), n.archs.end());
   return n;
 }
 
@@ -107,11 +110,8 @@ class Program {
     for (const std::string& option : options) argv.push_back(option.c_str());
     const NvrtcResult result =
         n_.nvrtcCompileProgram(program_, static_cast<int>(argv.size()), argv.data());
-    if (result == kCompilationError) {
-      std::string log = read(n_.nvrtcGetProgramLogSize, n_.nvrtcGetProgramLog);
-      log.resize(std::min(log.size(), log.find('\0')));
-      throw CompileError(log);
-    }
+    if (result == kCompilationError) throw CompileError(log());
+    if (result == kBuiltinOperationFailure) throw Unavailable("NVRTC is incomplete: " + log());
     n_.check(result, "nvrtcCompileProgram");
   }
 
@@ -125,9 +125,39 @@ class Program {
   }
 
  private:
+  std::string log() const {
+    std::string text = read(n_.nvrtcGetProgramLogSize, n_.nvrtcGetProgramLog);
+    text.resize(std::min(text.size(), text.find('\0')));
+    return text;
+  }
+
   const Nvrtc& n_;
   NvrtcProgram program_ = nullptr;
 };
+
+std::string refusal(const Nvrtc& n, int arch) {
+  std::string supported;
+  for (const int known : n.archs) {
+    supported += (supported.empty() ? "sm_" : ", sm_") + std::to_string(known);
+  }
+  const int version = nvrtc_version();
+  return "NVRTC " + std::to_string(version / 1000) + "." + std::to_string(version % 1000) +
+         " cannot compile for sm_" + std::to_string(arch) + "; it supports " + supported;
+}
+
+// What to compile to for a GPU: its own machine code, else PTX of the newest architecture before
+// it, which the driver translates.
+struct Target {
+  int arch;
+  bool is_ptx;
+};
+
+Target target_for(const Nvrtc& n, int arch) {
+  const auto newer = std::upper_bound(n.archs.begin(), n.archs.end(), arch);
+  if (newer == n.archs.begin()) throw Unavailable(refusal(n, arch));
+  const int newest = *std::prev(newer);
+  return {newest, newest != arch};
+}
 
 }  // namespace
 
@@ -142,29 +172,30 @@ int nvrtc_version() {
   return 1000 * major + minor;
 }
 
-CompiledImage nvrtc_compile(const CompileRequest& request) {
+std::string refusal_of(int arch) {
   const Nvrtc& n = nvrtc();
-  const bool known = std::find(n.archs.begin(), n.archs.end(), request.arch) != n.archs.end();
-  const int newest = *std::max_element(n.archs.begin(), n.archs.end());
-  if (!known && request.arch < newest) {
-    std::string supported;
-    for (const int arch : n.archs) supported += " " + std::to_string(arch);
-    throw Error(Fault::kUnavailable, "NVRTC " + std::to_string(nvrtc_version() / 1000) +
-                                         " cannot compile for sm_" + std::to_string(request.arch) +
-                                         "; it supports" + supported);
-  }
-  // A GPU newer than the compiler runs the PTX of the newest architecture that the compiler knows.
+  return std::binary_search(n.archs.begin(), n.archs.end(), arch) ? "" : refusal(n, arch);
+}
+
+std::vector<std::string> compiler_options(const CompileRequest& request) {
+  const Target target = target_for(nvrtc(), request.arch);
   std::vector<std::string> options = {
-      known ? "--gpu-architecture=sm_" + std::to_string(request.arch)
-            : "--gpu-architecture=compute_" + std::to_string(newest),
+      (target.is_ptx ? "--gpu-architecture=compute_" : "--gpu-architecture=sm_") +
+          std::to_string(target.arch),
       "--std=c++17",
       "--device-int128",
   };
   options.insert(options.end(), request.options.begin(), request.options.end());
+  return options;
+}
+
+CompiledImage nvrtc_compile(const CompileRequest& request) {
+  const Nvrtc& n = nvrtc();
   const Program program(n, request);
-  program.compile(options);
-  if (known) return {program.read(n.nvrtcGetCUBINSize, n.nvrtcGetCUBIN), false};
-  return {program.read(n.nvrtcGetPTXSize, n.nvrtcGetPTX), true};
+  program.compile(compiler_options(request));
+  if (target_for(n, request.arch).is_ptx)
+    return {program.read(n.nvrtcGetPTXSize, n.nvrtcGetPTX), true};
+  return {program.read(n.nvrtcGetCUBINSize, n.nvrtcGetCUBIN), false};
 }
 
 }  // namespace jax_elementwise::runtime

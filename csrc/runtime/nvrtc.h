@@ -12,7 +12,7 @@ struct CompileRequest {
   std::string source;
   std::string name;                  // of the kernel: names the file in the compiler's messages
   int arch = 0;                      // compute capability, 10 * major + minor
-  std::vector<std::string> options;  // further options of the compiler
+  std::vector<std::string> options;  // beside those that every kernel is compiled with
 };
 
 struct CompiledImage {
@@ -26,8 +26,15 @@ void set_nvrtc_locator(std::function<std::string()> locator);
 // Major and minor version of the compiler, as 1000 * major + minor.
 int nvrtc_version();
 
-// Throws CompileError with the log where the source does not compile, Error{kUnavailable} where
-// there is no compiler. Thread-safe.
+// Empty where the compiler knows the architecture, else what to tell whoever asked for it.
+std::string refusal_of(int arch);
+
+// All options that a request is compiled with. Throws Unavailable where the compiler knows no
+// architecture whose code could run.
+std::vector<std::string> compiler_options(const CompileRequest& request);
+
+// Throws CompileError with the log where the source does not compile, Unavailable where there is no
+// compiler, or none for the architecture. Thread-safe.
 CompiledImage nvrtc_compile(const CompileRequest& request);
 
 }  // namespace jax_elementwise::runtime

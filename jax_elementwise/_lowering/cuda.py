@@ -63,7 +63,8 @@ def _compiles_here(kernel: Kernel, *, required: bool) -> bool:
     """Compiles for the GPUs of this machine, so that what does not compile fails here, by name.
 
     Without a GPU, as when lowering for another machine, there is nothing to compile. Without a
-    compiler, answers False, unless the kernel is required.
+    compiler, or one for these GPUs, answers False, unless the kernel is required. Every other
+    failure is an error, which a warning would hide.
     """
     try:
         for arch in sorted(set(_local_architectures())):

@@ -83,6 +83,16 @@ def test_a_kernel_is_compiled_and_loaded_once(rng):
     assert not any(counts[key] for key in ("compilations", "loads", "disk_hits"))
 
 
+def test_clearing_the_cache_leaves_loaded_kernels_alone(rng):
+    f = je.elementwise(lambda x: x * 0.54321 + jnp.cos(x))
+    x = jnp.asarray(rng.normal(size=1003), jnp.float32)
+    expected = np.asarray(f(x))
+    je.clear_cache()
+    np.testing.assert_array_equal(f(x), expected)
+    np.testing.assert_array_equal(jax.jit(lambda x: f(x))(x), expected)  # compiled anew
+    assert je.cache_info().loads == 0
+
+
 def test_new_scalars_neither_trace_nor_compile(rng):
     traces = []
 
