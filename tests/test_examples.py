@@ -1,4 +1,4 @@
-"""The examples and the benchmark run as their users run them: as programs."""
+"""The examples and the benchmarks run as their users run them: as programs."""
 
 import json
 import os
@@ -82,3 +82,31 @@ def test_bandwidth_quick(tmp_path):
     cold, warm = (measured["first_call"][process]["counters"] for process in ("cold", "warm"))
     assert warm["compilations"] == 0
     assert warm["disk_hits"] == cold["compilations"]
+
+
+def test_first_call(tmp_path):
+    file = tmp_path / "measurements.json"
+    output = run("-W", "error", "benchmarks/first_call.py", "--json", file)
+    measured = json.loads(file.read_text())
+    assert len(measured["functions"]) == 10
+    assert output.count("\n| ") == 3 + 10 + 2  # processes, functions, the heads of both tables
+    for times in (measured["first_ms"], measured["other_shape_ms"]):
+        assert times.keys() == {"cold", "warm", "jit"}
+        assert all(len(values) == 10 and min(values) > 0 for values in times.values())
+    # Nothing compiles again: not for another shape, and not in the second process.
+    cold, warm, jit = (measured["counters"][process] for process in ("cold", "warm", "jit"))
+    assert cold["compilations"] in (0, 10)
+    assert (warm["compilations"], warm["disk_hits"]) == (0, cold["compilations"])
+    assert not any(jit.values())
+
+
+def test_limits_small(tmp_path):
+    file = tmp_path / "measurements.json"
+    output = run("-W", "error", "benchmarks/limits.py", "--small", "--json", file)
+    rows = json.loads(file.read_text())["rows"]
+    assert output.count("\n| ") == len(rows) + 1  # and the head
+    assert {row["group"] for row in rows} == {"chain", "neighbours", "layouts", "tiny"}
+    assert all(min(row["us"].values()) > 0 and {"ours", "XLA"} <= row["us"].keys() for row in rows)
+    transposed = next(row for row in rows if row["case"].startswith("f(x.T)"))
+    assert transposed["counts"]["ours"]["kernels"] >= 1
+    assert transposed["counts"]["ours"]["moves"] >= 1
