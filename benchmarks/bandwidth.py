@@ -1,6 +1,6 @@
 """Elementwise functions as kernels of jax_elementwise and under jax.jit, side by side.
 
-    python benchmarks/bandwidth.py [--sizes 2^20,2^24,2^28] [--quick] [--json FILE]
+    python benchmarks/bandwidth.py [--sizes 2^20,2^28] [--dtypes float32,int8] [--quick]
 
 What is timed is the device's work. One timing is one execution of a compiled program that calls the
 function many times, each time on the result of the call before, so that no call can be left out or
@@ -14,13 +14,11 @@ function must move, each input read once and each result written once, over the 
 import argparse
 import json
 import math
-import os
 import pathlib
 import re
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from typing import NamedTuple
@@ -29,7 +27,6 @@ import jax
 import jax.numpy as jnp
 
 import jax_elementwise as je
-from jax_elementwise import _runtime
 
 COLUMNS = 4096  # of the matrix that a bias is added to
 REPEATS = 9
@@ -100,6 +97,9 @@ CASES = (
 )
 
 
+ARITHMETIC = CASES[:5]  # what integers have
+
+
 def backward_of(function):
     def backward(cotangent, *operands):
         return jax.vjp(function, *operands)[1](cotangent)[0]
@@ -134,7 +134,7 @@ class Chain:
 
     def faults(self, result):
         """What in the compiled program is not as it should be."""
-        names = {"float32": "f32", "bfloat16": "bf16"}
+        names = {"float32": "f32", "bfloat16": "bf16", "int8": "s8", "uint8": "u8"}
         kind = f"{names[result.dtype.name]}[{','.join(map(str, result.shape))}]"
         lines = [line for line in self.executable.as_text().splitlines() if f" = {kind}" in line]
         kernels = sum(bool(re.search(r"[ })](fusion|custom-call)\(", line)) for line in lines)
@@ -149,8 +149,16 @@ def calls_for(size):
 
 
 def random_operands(shapes, dtype, key):
-    """Near 1, so that a chain of products neither vanishes nor grows beyond bounds."""
+    """Near 1, so that a chain of products neither vanishes nor grows beyond bounds.
+
+    Integers wrap around; odd ones, so that their products are never all zero.
+    """
     keys = jax.random.split(key, len(shapes))
+    if not jnp.issubdtype(dtype, jnp.floating):
+        return [
+            jax.random.bits(k, shape, jnp.uint8).astype(dtype) | 1
+            for k, shape in zip(keys, shapes, strict=True)
+        ]
     return [
         jax.random.uniform(k, shape, dtype, 0.9, 1.1) for k, shape in zip(keys, shapes, strict=True)
     ]
@@ -204,47 +212,6 @@ def eager_call(calls, repeats):
             jax.block_until_ready(result)
             times[name].append(1e6 * elapsed / calls)
     return {name: statistics.median(values) for name, values in times.items()}
-
-
-def first_call():
-    """In a new process: seconds from a function's first call to its result."""
-    x = jax.block_until_ready(jax.jit(lambda x: x + 1)(jnp.ones(1 << 20)))  # JAX itself is up
-    timings = {}
-
-    # Three functions of about the same size. The first kernel also loads NVRTC.
-    def tilted(x):
-        return x * jax.nn.sigmoid(x) + 0.25 * x
-
-    def softclip(x):
-        return 2 * jnp.tanh(x / 2) + 0.5
-
-    for name, function in (
-        ("first", je.elementwise(tilted)),
-        ("second", je.elementwise(softclip)),
-        ("jit", jax.jit(tilted)),
-    ):
-        start = time.perf_counter()
-        jax.block_until_ready(function(x))
-        timings[name] = time.perf_counter() - start
-    return {"seconds": timings, "counters": dict(_runtime.counters())}
-
-
-def first_calls():
-    """Two new processes, one after the other, that share an empty cache."""
-    with tempfile.TemporaryDirectory() as cache:
-        environment = {
-            **os.environ,
-            "JAX_ELEMENTWISE_CACHE_DIR": cache,
-            "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
-        }
-        command = [sys.executable, os.path.abspath(__file__), "--first-call"]
-        results = {}
-        for process in ("cold", "warm"):
-            done = subprocess.run(
-                command, env=environment, check=True, stdout=subprocess.PIPE, text=True
-            )
-            results[process] = json.loads(done.stdout.splitlines()[-1])
-    return results
 
 
 # ---- The report ----------------------------------------------------------------------------------
@@ -305,12 +272,12 @@ def report_machine(about):
     print(f"{about['device']}{driver}, JAX {about['jax']}, Python {about['python']}\n")
 
 
-def report_bandwidth(sizes, calls, repeats):
+def report_bandwidth(dtypes, sizes, calls, repeats):
     print(HEADER)
     rows = []
-    for dtype in (jnp.float32, jnp.bfloat16):
+    for dtype in map(jnp.dtype, dtypes):
         for size in sizes:
-            for case in CASES:
+            for case in CASES if jnp.issubdtype(dtype, jnp.floating) else ARITHMETIC:
                 rows.append(measure(case, dtype, size, calls or calls_for(size), repeats))
                 print(row_text(rows[-1]), flush=True)
     print(f"\nMedians of {repeats}. XLA/ours above 1: ours is faster.")
@@ -347,30 +314,14 @@ def report_eager(calls, repeats):
     return eager
 
 
-def report_first_calls():
-    results = first_calls()
-    print("\nFirst call of a function in a new process, from trace to result:")
-    for process, what in (("cold", "empty cache"), ("warm", "cache left by that process")):
-        seconds, counters = results[process]["seconds"], results[process]["counters"]
-        counted = ", ".join(f"{name} {count}" for name, count in counters.items())
-        print(
-            f"  {what:27} first {seconds['first']:.3f} s, second {seconds['second']:.3f} s, "
-            f"jax.jit {seconds['jit']:.3f} s ({counted})"
-        )
-    return results
-
-
 def main(argv=None):
     """Measures, prints and returns everything."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--sizes", type=sizes_of, help="elements, as in 2^20,2^24,2^28")
+    parser.add_argument("--dtypes", default="float32,bfloat16", help="as in float32,int8")
     parser.add_argument("--quick", action="store_true", help="only see that everything runs")
     parser.add_argument("--json", metavar="FILE", help="save all measurements")
-    parser.add_argument("--first-call", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
-    if options.first_call:
-        print(json.dumps(first_call()))
-        return None
 
     about = machine()
     default = "2^20,2^24,2^28" if about["platform"] == "gpu" else "2^16,2^20"
@@ -381,10 +332,9 @@ def main(argv=None):
         print("Not a GPU: XLA compiles the same operations for both, and may merge calls.\n")
     measurements = {
         "machine": about,
-        "bandwidth": report_bandwidth(sizes, calls, repeats),
+        "bandwidth": report_bandwidth(options.dtypes.split(","), sizes, calls, repeats),
         "floor": report_floor(calls or 200, repeats),
         "eager_us": report_eager(100, 3 if options.quick else 100),
-        "first_call": report_first_calls(),
     }
     if options.json:
         pathlib.Path(options.json).write_text(json.dumps(measurements, indent=2) + "\n")

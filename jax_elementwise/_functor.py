@@ -188,8 +188,8 @@ class Traced:
 
     Attributes:
       functor: its operands are the function's, then the captured values.
-      captured: rank-0 arrays and tracers that the function closes over. Small arrays that it closes over
-        are part of the functor.
+      captured: rank-0 arrays and tracers that the function closes over. Small arrays are part of
+        the functor instead.
       out_tree: the structure that the function returns.
     """
 

@@ -78,10 +78,6 @@ def test_bandwidth_quick(tmp_path):
     add = next(row for row in rows if row["function"] == "x + y" and row["dtype"] == "float32")
     assert add["bytes"] == 3 * 4 * add["size"]
     assert all(row["ours_us"] > 0 and row["xla_us"] > 0 for row in rows)
-    # The second process finds what the first one compiled, if there is anything to compile.
-    cold, warm = (measured["first_call"][process]["counters"] for process in ("cold", "warm"))
-    assert warm["compilations"] == 0
-    assert warm["disk_hits"] == cold["compilations"]
 
 
 def test_first_call(tmp_path):

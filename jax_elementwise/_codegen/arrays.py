@@ -170,14 +170,18 @@ def _pad(call: Call) -> Any:
 
 @rule("iota")
 def _iota(call: Call) -> Any:
-    values = [constant(index[call.params["dimension"]], call.dtype) for index in np.ndindex(call.shape)]
+    values = [
+        constant(index[call.params["dimension"]], call.dtype) for index in np.ndindex(call.shape)
+    ]
     return array_of(values, call.shape)
 
 
 @rule("table")
 def _table(call: Call) -> Any:
     """An array that the functor captured."""
-    return array_of([constant(value, call.dtype) for value in call.params["table"].values.flat], call.shape)
+    return array_of(
+        [constant(value, call.dtype) for value in call.params["table"].values.flat], call.shape
+    )
 
 
 # ---- Reductions ----------------------------------------------------------------------------------

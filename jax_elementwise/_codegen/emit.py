@@ -1,4 +1,4 @@
-"""Walks a scalar jaxpr and writes the body of the functor: one constant per equation and element."""
+"""Walks a scalar jaxpr and writes the body of the functor: one constant per value."""
 
 from __future__ import annotations
 

@@ -18,6 +18,7 @@ __all__: list[str] = []  # its rules are in ARRAYS
 # Up to here selections are cheaper than a load.
 _MOST_SELECTIONS = 4
 
+
 def _look_up(writer: Writer, values: Sequence[Value], index: Value) -> Value:
     """The value at an index that is inside of the list."""
     if index.known is not None:
@@ -211,5 +212,3 @@ def _fill_value(dtype: DType, given: Any) -> Any:
             return limits.min if limits.min < 0 else limits.max
         case _:
             return np.nan
-
-

@@ -79,7 +79,9 @@ def _integer_pow(params: dict[str, Any], operands: Sequence[Value], to: DType) -
         case "complex":
             return Value(f"complex_divide({constant(1, to).code}, {power})", to)
         case _:
-            return Value(f"divide_for_narrow(1.0f, {power})" if to.is_narrow else f"1 / {power}", to)
+            return Value(
+                f"divide_for_narrow(1.0f, {power})" if to.is_narrow else f"1 / {power}", to
+            )
 
 
 @_rule("round")

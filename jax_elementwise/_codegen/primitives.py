@@ -3,9 +3,9 @@
 A row of plain text is enough for most primitives. The text is a C++ expression over the values
 ``{0}``, ``{1}``, ...; ``{f}`` is the suffix of ``<math.h>`` names (``f`` for float, nothing for
 double), ``{storage}`` and ``{compute}`` are the types that the first operand is stored as and
-computed in. Which text applies is looked up by the dtype of the first operand, most exact key first: a dtype's name, ``"narrow"`` (floats of
-8 and 16 bits, computed in float32), ``"signed"`` (integers), then ``"float"``, ``"complex"``,
-``"int"`` or ``"bool"``.
+computed in. Which text applies is looked up by the dtype of the first operand, most exact key
+first: a dtype's name, ``"narrow"`` (floats of 8 and 16 bits, computed in float32), ``"signed"``
+(integers), then ``"float"``, ``"complex"``, ``"int"`` or ``"bool"``.
 
 Primitives whose C++ depends on their parameters have a function instead
 (``_codegen/parametric.py``), those that move elements of small arrays about are in

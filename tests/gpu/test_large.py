@@ -40,6 +40,28 @@ def test_bools_past_the_range_of_int32(size):
     np.testing.assert_array_equal(values, hashed(indices) & 1 == 0)
 
 
+@pytest.mark.parametrize(("dtype", "size"), [("uint8", 2**31 + 19), ("int8", 2**32 - 127)])
+def test_bytes_past_the_range_of_int32(dtype, size):
+    x = jnp.zeros(size, dtype).at[size - 1].set(7)
+    f = device.compile_with_calls(lambda x: je.elementwise(lambda x: x + 1)(x), x, calls=1)
+    y = f(x)
+    assert jnp.sum(y, dtype=jnp.int64) == size + 7
+    np.testing.assert_array_equal(np.asarray(y[-21:]), np.r_[np.ones(20), 8].astype(dtype))
+    np.testing.assert_array_equal(np.asarray(y[:5]), np.ones(5, dtype))
+
+
+def test_a_sum_of_a_column_and_a_row_of_bytes_past_the_range_of_int32():
+    rows, columns = 65537, 32769
+    a = np.arange(rows).astype(np.uint8)[:, None]
+    b = (np.arange(columns) * 7).astype(np.uint8)[None]
+    f = device.compile_with_calls(lambda a, b: je.elementwise(jnp.add)(a, b), a, b, calls=1)
+    y = f(a, b)
+    assert y.shape == (rows, columns)
+    assert all_equal(y, jnp.asarray(a) + jnp.asarray(b))
+    for i in (0, rows // 2, rows - 1):
+        np.testing.assert_array_equal(np.asarray(y[i]), (a[i] + b[0]).astype(np.uint8))
+
+
 @pytest.mark.parametrize("size", [2**29 + 1, 2**30, 2**30 + 3])
 def test_float32_around_the_limit_of_32_bit_indices(size):
     x = jax.jit(lambda: hashed(lax.iota(jnp.int64, size)).astype(jnp.float32))()
