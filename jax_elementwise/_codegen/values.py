@@ -49,7 +49,7 @@ class Value:
 
 
 # The values of one variable of a jaxpr: an array of objects, of the variable's shape.
-Array = np.ndarray[Any, np.dtype[np.object_]]
+Array = np.ndarray[Any, Any]
 
 
 def array_of(values: Sequence[Value], shape: Sequence[int]) -> Array:

@@ -1,7 +1,7 @@
 // Storage types of array elements, and their conversion to and from the type that is computed in.
 //
-// Floats of 8 and 16 bits are stored as their bits and computed in float32: a value is rounded where
-// the traced function says so (outputs, conversions), not after every operation.
+// Floats of 8 and 16 bits are stored as bits and computed in float32: a value is rounded where the
+// traced function says so (outputs, conversions), not after every operation.
 #pragma once
 
 #include <jax_elementwise/platform.h>
