@@ -9,7 +9,7 @@ bits each value there is, if there is one operand. Real results are compared in 
 (``tests/support/reference.py``), complex ones with mpmath.
 
 The error of a real result is |computed - exact| in units in the last place of the exact result: a
-correctly rounded one is off by up to 0.5. What overflows counts as the number after the largest one.
+correctly rounded one is off by up to 0.5. What overflows counts as the number after the largest.
 That of a complex result is |computed - exact| / |exact| in machine epsilons.
 """
 
@@ -47,7 +47,9 @@ COMPLEX = [name for name, dtype in DTYPES.items() if dtype.kind == "complex"]
 
 RANDOM, EVERY = 20_000, 65_536  # arguments from the domain, and of every exponent
 BY_MPMATH = 500  # arguments of what mpmath computes
-REFINED = 40  # the largest errors, to be computed once more where a reference is no better than float64
+REFINED = (
+    40  # the largest errors, to be computed once more where a reference is no better than float64
+)
 
 TOTAL_ORDER = frozenset({"eq_to", "lt_to", "le_to"})
 
@@ -140,7 +142,8 @@ def arguments(rng: np.random.Generator, row: Operator, dtype: str, scale: float)
         if row.name in reference.POSITIVE_ONLY:
             values = np.abs(values)
         if row.name in TOTAL_ORDER:  # the reference widens, and so changes NaNs
-            values = np.where(np.isnan(values), values.dtype.type(np.nan), values)
+            with np.errstate(invalid="ignore"):  # signalling NaNs
+                values = np.where(np.isnan(values), values.dtype.type(np.nan), values)
         random = reference.random_values(rng, dtype, limit or count, row.domain)
         columns.append(np.concatenate([random, values]))
     return columns
@@ -159,7 +162,7 @@ def _complex(rng: np.random.Generator, row: Operator, dtype: str, count: int) ->
 
 @dataclasses.dataclass(frozen=True)
 class Errors:
-    """Of results: how large, and where NaN, a truth value or a neighbour is not what it should be."""
+    """Of results: how large, and where NaN, a truth value or a neighbour is wrong."""
 
     sizes: np.ndarray
     wrong: np.ndarray
@@ -181,7 +184,9 @@ def real_errors(row: Operator, operands: Operands, actual: np.ndarray) -> Errors
     """In units in the last place."""
     if row.name == "nextafter":
         wrong = actual != np.where(operands[0] == operands[1], operands[1], np.nextafter(*operands))
-        return Errors(np.zeros(wrong.size), wrong & ~(np.isnan(operands[0]) | np.isnan(operands[1])))
+        return Errors(
+            np.zeros(wrong.size), wrong & ~(np.isnan(operands[0]) | np.isnan(operands[1]))
+        )
     exact = reference.NUMPY[row.name](*map(_extended, operands))
     if actual.dtype == bool:
         return Errors(np.zeros(actual.size), actual != exact)
@@ -244,7 +249,9 @@ def rows_of(dtype: str) -> list[Operator]:
     rows = [row for row in rows if reference.lax_function(row) is not None]
     if dtype in COMPLEX:
         return rows
-    return [row for row in rows if row.name in reference.NUMPY]  # not those that make complex numbers
+    return [
+        row for row in rows if row.name in reference.NUMPY
+    ]  # not those that make complex numbers
 
 
 def results_of(operands: dict[str, Operands], lowering: str) -> dict[str, np.ndarray]:
@@ -289,7 +296,9 @@ def measure(lowering: str, scale: float, dtypes: Sequence[str]) -> dict[str, dic
     found: dict[str, dict[str, Any]] = {name: {} for name in OPERATORS}
     if lowering == "kernel":
         pairs = [(row, dtype) for dtype in dtypes for row in rows_of(dtype)]
-        device.precompile((reference.lax_function(row), [dtype] * row.arity) for row, dtype in pairs)
+        device.precompile(
+            (reference.lax_function(row), [dtype] * row.arity) for row, dtype in pairs
+        )
     for dtype in dtypes:
         begin = time.monotonic()
         operands = {row.name: arguments(rng, row, dtype, scale) for row in rows_of(dtype)}
