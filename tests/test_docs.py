@@ -1,4 +1,4 @@
-"""The pages of docs/: their examples run, their links lead somewhere, what is generated is current."""
+"""The pages of docs/: examples run, links lead somewhere, what is generated is current."""
 
 import doctest
 import importlib.util

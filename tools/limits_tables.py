@@ -3,8 +3,8 @@
 
     python benchmarks/limits.py --json FILE && python3 tools/limits_tables.py FILE
 
-Tables go between ``<!-- limits: GROUP -->`` and ``<!-- end -->``; groups that were not measured stay
-as they are. Needs nothing but Python's standard library.
+Tables go between ``<!-- limits: GROUP -->`` and ``<!-- end -->``; groups that were not measured
+stay as they are. Needs nothing but Python's standard library.
 """
 
 from __future__ import annotations
