@@ -7,6 +7,9 @@ computed in. Which text applies is looked up by the dtype of the first operand, 
 first: a dtype's name, ``"narrow"`` (floats of 8 and 16 bits, computed in float32), ``"signed"``
 (integers), then ``"float"``, ``"complex"``, ``"int"`` or ``"bool"``.
 
+``tools/operator_table.py`` makes ``docs/operators.md`` of this table; the comments that head its
+groups are the headings there.
+
 Primitives whose C++ depends on their parameters have a function instead
 (``_codegen/parametric.py``), those that move elements of small arrays about are in
 ``_codegen/arrays.py``, and those that hold other jaxprs are walked into by ``_codegen/emit.py``.
@@ -21,7 +24,7 @@ from collections.abc import Mapping
 
 from jax_elementwise._codegen.types import DType
 
-__all__ = ["OPERATORS", "Operator"]
+__all__ = ["MEANINGS", "OPERATORS", "Operator"]
 
 REAL = (-4.0, 4.0)
 POSITIVE = (1e-3, 8.0)
@@ -248,3 +251,36 @@ _ROWS = (
 )
 
 OPERATORS: dict[str, Operator] = {row.name: row for row in _ROWS}
+
+# What a name does not say, in a few words, for docs/operators.md; of integers, that they wrap, is
+# said there once.
+_SHIFTED_OUT = "a count below 0, or not below the width, shifts everything out"
+_TOTAL_ORDER = "the order of the bits: -NaN, -inf, ..., -0, 0, ..., inf, NaN"
+MEANINGS = {
+    "div": "integers: towards zero; x / 0 has all bits set, the smallest by -1 is itself",
+    "rem": "has the sign of the dividend; by 0: NaN, of an integer itself",
+    "mulhi": "the upper half of the product",
+    "neg": "changes the sign of zero, too",
+    "abs": "that of the smallest integer is itself",
+    "sign": "zeros and NaN are their own",
+    "max": "NaN if either is; 0 is larger than -0; complex: by real, then imaginary part",
+    "min": "NaN if either is; -0 is smaller than 0; complex: by real, then imaginary part",
+    "one_minus_square": "(1 + x) (1 - x)",
+    "logistic": "1 / (1 + exp(-x))",
+    "lgamma": "log(abs(gamma(x))); infinity at the poles",
+    "digamma": "NaN at the poles",
+    "bessel_i0e": "exp(-abs(x)) I0(x)",
+    "bessel_i1e": "exp(-abs(x)) I1(x)",
+    "nextafter": "among the values of the dtype, subnormals included",
+    "eq": "false if either is NaN; -0 is 0",
+    "ne": "true if either is NaN",
+    **dict.fromkeys(("lt", "le", "gt", "ge"), "false if either is NaN"),
+    "eq_to": "the same bits",
+    "lt_to": _TOTAL_ORDER,
+    "le_to": _TOTAL_ORDER,
+    "shift_left": _SHIFTED_OUT,
+    "shift_right_logical": _SHIFTED_OUT,
+    "shift_right_arithmetic": f"{_SHIFTED_OUT} but the sign: 0 or -1 is left",
+    "clz": "the width for 0",
+    "clamp": "min(max(low, x), high); NaN if any is",
+}

@@ -48,8 +48,9 @@ class Value:
     known: Any = None
 
 
-# The values of one variable of a jaxpr: an array of objects, of the variable's shape.
-Array = np.ndarray[Any, Any]
+# The values of one variable of a jaxpr: a NumPy array of Value objects, of the variable's shape.
+# NumPy's annotations do not tell an array of objects from the objects.
+Array = Any
 
 
 def array_of(values: Sequence[Value], shape: Sequence[int]) -> Array:

@@ -110,13 +110,13 @@ def test_special_values_are_those_of_lax(computed, name, dtype):
         expected = reference.by_lax(row, inputs, actual.dtype)
         return _check(actual, expected, _allowed(row, actual.dtype), inputs)
     _check(actual, reference.by_numpy(row, inputs), _allowed(row, actual.dtype), inputs)
-    # XLA flushes float64's own subnormals, and its own functions are off by up to 100 ulp.
+    # XLA flushes float64's own subnormals, and its own functions are off by up to 200 ulp.
     tiny = np.finfo(np.float64).tiny
     subnormal = ((inputs != 0) & (np.abs(inputs) < tiny)).any(axis=0)
     if ulp.is_float(actual.dtype):
         subnormal |= (actual != 0) & (np.abs(actual) < tiny)
     inputs, actual = inputs[:, ~subnormal], actual[~subnormal]
-    return _check(actual, reference.by_lax(row, inputs, actual.dtype), 100, inputs)
+    return _check(actual, reference.by_lax(row, inputs, actual.dtype), 200, inputs)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,8 @@ import pytest
 from jax import lax
 from support import simt, ulp
 
+import jax_elementwise as je
+
 
 @pytest.fixture(scope="module", autouse=True)
 def x64_types():
@@ -200,3 +202,117 @@ def test_a_cond_that_passes_16_bit_floats_through():
     actual = simt.evaluate(lambda x: lax.cond(x > 0, lambda x: x, lambda x: x * 2, x), x)
     expected = np.where(x > 0, x, x * 2)
     np.testing.assert_array_equal(actual.astype(np.float64), expected.astype(np.float64))
+
+
+# ---- Where other compilers have been wrong -------------------------------------------------------
+# Values that were reported wrong, of programs like this one; by kernels and by XLA's operations.
+
+
+def _by_kernel(fun, *inputs):
+    # What C++ leaves undefined is integer arithmetic.
+    return simt.evaluate(fun, *inputs, sanitize=inputs[0].dtype.kind in "iu")
+
+
+def _by_xla(fun, *inputs):
+    return jax.tree.map(np.asarray, je.elementwise(fun, lowering="xla")(*inputs))
+
+
+BOTH = pytest.mark.parametrize("evaluate", [_by_kernel, _by_xla], ids=["kernel", "xla"])
+
+
+def _equal(actual, expected, dtype):
+    assert actual.dtype == dtype
+    np.testing.assert_array_equal(actual, np.array(expected, dtype))
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("shift", "dtype", "x", "count", "expected"),
+    [
+        (lax.shift_left, "int32", [1] * 5, [31, 32, 33, -1, 0], [-(2**31), 0, 0, 0, 1]),
+        (lax.shift_left, "int8", [1, 1], [7, 8], [-128, 0]),
+        (lax.shift_right_arithmetic, "int32", [-8, 8, -8], [32, 32, -1], [-1, 0, -1]),
+        (lax.shift_right_logical, "int32", [-8, 8, -8], [32, 32, -1], [0, 0, 0]),
+        (lambda x, n: x << n, "int32", [1] * 3, [31, 32, -1], [-(2**31), 0, 0]),
+        (lambda x, n: x >> n, "int32", [-8, 8, -8], [32, 32, -1], [-1, 0, -1]),
+    ],
+    ids=["left", "left-int8", "right-arithmetic", "right-logical", "<<", ">>"],
+)
+def test_wide_and_negative_shifts_shift_everything_out(evaluate, shift, dtype, x, count, expected):
+    _equal(evaluate(shift, np.array(x, dtype), np.array(count, dtype)), expected, dtype)
+
+
+@BOTH
+def test_integer_division_without_a_quotient(evaluate):
+    def fun(x, y):
+        return lax.div(x, y), lax.rem(x, y)
+
+    low = -(2**31)
+    x, y = np.array([7, -7, 0, low], np.int32), np.array([0, 0, 0, -1], np.int32)
+    quotient, rest = evaluate(fun, x, y)
+    _equal(quotient, [-1, -1, -1, low], np.int32)
+    _equal(rest, [7, -7, 0, 0], np.int32)
+    quotient, rest = evaluate(fun, np.array([7], np.uint8), np.array([0], np.uint8))
+    _equal(quotient, [255], np.uint8)
+    _equal(rest, [7], np.uint8)
+    floor, modulo = evaluate(lambda x: (x // 2, x % 2), np.array([-7], np.int32))
+    _equal(floor, [-4], np.int32)
+    _equal(modulo, [1], np.int32)
+
+
+@BOTH
+def test_negative_powers_of_integers(evaluate):
+    x, n = np.array([2, -2, 1, -1, 0], np.int32), np.array([-1, -3, -9, -3, -1], np.int32)
+    _equal(evaluate(lambda x, n: x**n, x, n), [0, 0, 1, -1, 0], np.int32)
+
+
+@BOTH
+def test_floor_division_near_a_multiple(evaluate):
+    x = np.array([-4.4, 5.6650004, 105.880005], np.float32)
+    by_constant = evaluate(lambda x: x // 0.1, x)
+    by_operand = evaluate(lambda x, y: x // y, x, np.full(3, 0.1, np.float32))
+    for result in (by_constant, by_operand):
+        _equal(result, [-45, 56, 1058], np.float32)
+
+
+@BOTH
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_roots_and_quotients_are_correctly_rounded(evaluate, dtype):
+    roots, quotients = evaluate(lambda x: (jnp.sqrt(x), 1 / x), np.array([2, 3, 10], dtype))
+    wide = np.array([2, 3, 10], np.longdouble)
+    _equal(roots, np.sqrt(wide).astype(dtype), dtype)
+    _equal(quotients, (1 / wide).astype(dtype), dtype)
+
+
+@BOTH
+def test_nan_is_not_optimised_away(evaluate):
+    def fun(x):
+        return jnp.isnan(x), x != x, jnp.isinf(x), jnp.isfinite(x), jnp.where(x != x, 0, x)
+
+    x = np.array([np.nan, 1, np.inf, -np.inf], np.float32)
+    is_nan, differs, is_inf, is_finite, replaced = evaluate(fun, x)
+    assert is_nan.tolist() == differs.tolist() == [True, False, False, False]
+    assert is_inf.tolist() == [False, False, True, True]
+    assert is_finite.tolist() == [False, True, False, False]
+    _equal(replaced, [0, 1, np.inf, -np.inf], np.float32)
+
+
+@BOTH
+def test_a_product_and_a_quotient_are_not_made_one_factor(evaluate):
+    x, y = np.array([3], np.float32), np.array([7], np.float32)
+    _equal(evaluate(lambda x, y: jnp.ceil(x * y / y), x, y), [3], np.float32)
+    _equal(evaluate(lambda x: jnp.ceil(x * 7 / 7), x), [3], np.float32)
+
+
+def test_only_fast_math_flushes_subnormals_and_approximates():
+    """The options of a kernel say so; XLA's operations flush subnormals on the CPU."""
+
+    def fun(x):
+        return jnp.sqrt(x) / 3
+
+    assert simt.make_kernel(fun, ["float32"]).options == ()
+    assert simt.make_kernel(fun, ["float32"], fast_math=True).options == ("--use_fast_math",)
+    x = np.array([2.0**-149, -(2.0**-140), 2.0**-126], np.float32)
+    halves, kept = _by_kernel(lambda x: (x * 2 * 0.5, x), x)
+    _equal(halves, x, np.float32)
+    _equal(kept, x, np.float32)

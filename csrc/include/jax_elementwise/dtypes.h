@@ -37,8 +37,8 @@ JEW_DEVICE float widen(float16 x) {
   return bit_cast<float>(sign | bit_cast<uint32>(magnitude));
 }
 
-// The bits of a finite float's magnitude in a format with fewer bits of mantissa and another bias of
-// the exponent, rounded to nearest even.
+// The bits of a finite float's magnitude in a format with fewer bits of mantissa and another bias
+// of the exponent, rounded to nearest even.
 template <int Mantissa, int Bias>
 JEW_DEVICE uint32 narrow_magnitude(uint32 magnitude) {
   constexpr int dropped = 23 - Mantissa;

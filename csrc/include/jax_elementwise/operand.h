@@ -35,11 +35,16 @@ struct Contiguous {
 
   template <int N, class Index, class Geometry>
   JEW_DEVICE Pack<T, N> load(const Span<Index>& span, const Geometry&) const {
-    if (span.whole && vectorized) return Pack<T, N>::load(data + span.start);
-    Pack<T, N> pack;
+    typename Pack<T, N>::Bits bits;
+    if (span.whole && vectorized) {
+      bits = Pack<T, N>::load_bits(data + span.start);
+    } else {
+      Pack<T, N> pack;
 #pragma unroll
-    for (int j = 0; j < N; ++j) pack.lane[j] = data[span.readable(j)];
-    return pack;
+      for (int j = 0; j < N; ++j) pack.lane[j] = data[span.readable(j)];
+      bits = pack.bits();
+    }
+    return Pack<T, N>::from_bits(bits);
   }
 };
 
@@ -66,18 +71,20 @@ struct Rows {
 
   template <int N, class Index, class Geometry>
   JEW_DEVICE Pack<T, N> load(const Span<Index>& span, const Geometry& geometry) const {
-    if (span.whole && geometry.same_row(span.start, N)) {
-      const T* first = data + geometry.offset(Slot, span.start);
-      if (is_aligned<N>(first)) return Pack<T, N>::load(first);
+    const bool whole = span.whole && geometry.same_row(span.start, N);
+    const T* first = data + (whole ? geometry.offset(Slot, span.start) : 0);
+    typename Pack<T, N>::Bits bits;
+    if (whole && is_aligned<N>(first)) {
+      bits = Pack<T, N>::load_bits(first);
+    } else {
       Pack<T, N> pack;
 #pragma unroll
-      for (int j = 0; j < N; ++j) pack.lane[j] = first[j];
-      return pack;
+      for (int j = 0; j < N; ++j) {
+        pack.lane[j] = whole ? first[j] : data[geometry.offset(Slot, span.readable(j))];
+      }
+      bits = pack.bits();
     }
-    Pack<T, N> pack;
-#pragma unroll
-    for (int j = 0; j < N; ++j) pack.lane[j] = data[geometry.offset(Slot, span.readable(j))];
-    return pack;
+    return Pack<T, N>::from_bits(bits);
   }
 };
 

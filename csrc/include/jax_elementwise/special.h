@@ -198,8 +198,8 @@ JEW_DEVICE T bessel_i1e(T x) {
   return x < 0 ? -y : y;
 }
 
-// psi(x), the logarithmic derivative of the gamma function: NaN at its poles, 0 included, and at
-// -inf.
+// psi(x), the logarithmic derivative of the gamma function: -inf at 0 of either sign, as in XLA since
+// JAX 0.11, NaN at its other poles and at -inf.
 template <class T>
 JEW_DEVICE T digamma(T x) {
   const T magnitude = special::magnitude(x);
@@ -214,6 +214,7 @@ JEW_DEVICE T digamma(T x) {
     numerator = special::multiply_add(2 * r, -2 * r, T(1)) * special::cotangent_fit(w);
     denominator = r - r * w;
   }
+  if (magnitude == 0) return -1 / magnitude;
   if (denominator == 0) return special::not_a_number(x);
   const T pole = numerator / denominator;
   const T y = is_below_one ? 1 + magnitude : x;

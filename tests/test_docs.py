@@ -1,0 +1,107 @@
+"""The pages of docs/: examples run, links lead somewhere, what is generated is current."""
+
+import doctest
+import importlib.util
+import pathlib
+import re
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from jax_elementwise._codegen.primitives import OPERATORS
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+PAGES = sorted((ROOT / "docs").glob("*.md"))
+TOOL = ROOT / "tools" / "operator_table.py"
+
+
+def name_of(path):
+    return path.name
+
+
+@pytest.mark.parametrize("path", PAGES, ids=name_of)
+def test_examples(path):
+    blocks = re.findall(r"```python\n(>>> .*?)```", path.read_text(), re.DOTALL)
+    if not blocks:
+        pytest.skip("no examples")
+    test = doctest.DocTestParser().get_doctest("\n".join(blocks), {}, path.name, str(path), 0)
+    report = []
+    failed, tried = doctest.DocTestRunner(verbose=False).run(test, out=report.append)
+    assert tried
+    assert not failed, "".join(report)
+
+
+@pytest.mark.parametrize(
+    "path", [*PAGES, ROOT / "README.md", ROOT / "CONTRIBUTING.md"], ids=name_of
+)
+def test_links_lead_to_files(path):
+    for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", path.read_text()):
+        if not target.startswith(("http:", "https:")):
+            assert (path.parent / target).exists(), target
+
+
+def test_readme_names_every_page():
+    text = (ROOT / "README.md").read_text()
+    assert [p.name for p in PAGES if f"](docs/{p.name})" not in text] == []
+
+
+def run_tool(*arguments):
+    command = [sys.executable, str(TOOL), *arguments]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+def test_the_page_of_operators_is_what_its_tool_writes():
+    done = run_tool("--check")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def load(tool):
+    spec = importlib.util.spec_from_file_location(tool.stem, tool)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_tables_of_limits_go_where_the_page_has_a_place_for_them():
+    tool = load(ROOT / "tools" / "limits_tables.py")
+    page = tool.PAGE.read_text()
+    groups = ["chain", "neighbours", "layouts", "tiny"]
+    rows = [{"group": g, "case": f"a {g}", "us": {"ours": 2.0, "XLA": 1.0}} for g in groups]
+    about = {"device": "GPU", "driver": None, "jax": "1", "python": "3"}
+    text = tool.filled(page, {"machine": about, "rows": rows})
+    assert "One GPU, JAX 1, Python 3.\n<!-- end -->" in text
+    for group in groups:
+        assert f"| a {group} | 2.00 |  | 1.00 | 0.50 |  |\n<!-- end -->" in text
+    assert tool.filled(text, {"machine": about, "rows": rows}) == text
+
+
+@pytest.fixture(scope="module")
+def written():
+    """What the page says users write, by primitive."""
+    return load(TOOL).WRITTEN
+
+
+def _primitives(text, dtype):
+    """What a text consists of, for operands x and y of a dtype; nothing where it takes others."""
+    modules = {"jax": jax, "jnp": jnp}
+    operands = [jax.ShapeDtypeStruct((), dtype)] * 2
+    try:
+        jaxpr = jax.make_jaxpr(lambda x, y: eval(text, {**modules, "x": x, "y": y}))(*operands)
+    except TypeError:
+        return set()
+    return set(re.findall(r"= ([\w-]+)", str(jaxpr)))
+
+
+def test_what_users_write_is_the_primitive(written):
+    for name, texts in written.items():
+        if name == "log2" and "log2" not in _primitives("jnp.log2(x)", "float32"):
+            continue  # before there was such a primitive
+        assert name in OPERATORS
+        for text in texts:
+            found = set()
+            for dtype in ("float32", "int32", "uint32", "bool", "complex64"):
+                found |= _primitives(text, dtype)
+            assert name in found, (name, text)
