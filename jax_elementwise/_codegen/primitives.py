@@ -268,7 +268,7 @@ MEANINGS = {
     "one_minus_square": "(1 + x) (1 - x)",
     "logistic": "1 / (1 + exp(-x))",
     "lgamma": "log(abs(gamma(x))); infinity at the poles",
-    "digamma": "NaN at the poles",
+    "digamma": "-inf at 0, NaN at the other poles",
     "bessel_i0e": "exp(-abs(x)) I0(x)",
     "bessel_i1e": "exp(-abs(x)) I1(x)",
     "nextafter": "among the values of the dtype, subnormals included",

@@ -1,0 +1,188 @@
+"""Every dtype as an argument, alone and mixed with every other, with and without 64-bit types."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import pytest
+from cases import kernels, lowered
+from jax import lax
+from support import reference
+
+import jax_elementwise as je
+from jax_elementwise._codegen.types import DTYPES
+
+WIDE = ("int64", "uint64", "float64", "complex128")
+
+
+def values(dtype, count=7):
+    """Small numbers, which every dtype holds exactly."""
+    numbers = np.arange(count) % 4
+    return numbers.astype(reference.np_dtype(dtype))
+
+
+def same(actual, expected):
+    assert actual.dtype == expected.dtype
+    np.testing.assert_array_equal(np.asarray(actual), np.asarray(expected))
+
+
+@pytest.fixture(params=[False, True], ids=["x32", "x64"])
+def x64_or_not(request):
+    with jax.enable_x64(request.param):
+        yield request.param
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_every_dtype_is_taken_and_given(dtype, x64_or_not):
+    x = jnp.asarray(values(dtype))  # canonical: without x64, 32 bits wide
+    assert x64_or_not or str(x.dtype) not in WIDE
+
+    def fun(x):
+        return jnp.where(x == x, x, jnp.zeros_like(x))
+
+    f = je.elementwise(fun)
+    same(f(x), x)
+    same(jax.jit(f)(x), x)
+    same(jax.vmap(f)(x[:, None]), x[:, None])
+    same(f(x[:0]), x[:0])
+    same(f(x[2]), x[2])
+    assert len(kernels(lowered(f, x))) == 1
+
+
+@pytest.mark.parametrize("dtype", [d for d in DTYPES if d != "bool"])
+def test_arithmetic_is_that_of_jax(dtype, x64):
+    x = jnp.asarray(values(dtype))
+
+    def fun(x):
+        return x * x + x, -x, x > x.real.astype(x.dtype) if jnp.isrealobj(x) else x == x
+
+    for actual, expected in zip(je.elementwise(fun)(x), fun(x), strict=True):
+        same(actual, expected)
+
+
+@pytest.mark.parametrize("first", DTYPES)
+def test_every_dtype_meets_every_other(first, x64):
+    """With the dtype that ``jax.numpy`` promotes to, and its refusal where it refuses."""
+    f = je.elementwise(lambda x, y: jnp.add(x, y))
+    x = jnp.asarray(values(first))
+    for second in DTYPES:
+        y = jnp.asarray(values(second))
+        try:
+            expected = jnp.add(x, y)
+        except jax.dtypes.TypePromotionError:
+            with pytest.raises(jax.dtypes.TypePromotionError, match="no available implicit dtype"):
+                f(x, y)
+            continue
+        same(f(x, y), expected)  # which also writes the kernel's text
+
+
+def test_half_times_complex():
+    f = je.elementwise(lambda a, z: a * z)
+    result = f(jnp.float16(1.5), jnp.complex64(2 - 1j))
+    assert result.dtype == jnp.complex64
+    assert result == 3 - 1.5j
+
+
+def test_one_function_of_every_dtype(x64):
+    """All dtypes in one kernel, each result from another operand."""
+    xs = [jnp.asarray(values(dtype)) for dtype in DTYPES]
+
+    def fun(*xs):
+        return tuple(jnp.where(x == xs[0].astype(x.dtype), x, xs[-1 - i].real.astype(x.dtype))
+                     for i, x in enumerate(xs))  # fmt: skip
+
+    f = je.elementwise(fun)
+    assert len(kernels(lowered(f, *xs))) == 1
+    for actual, expected in zip(f(*xs), fun(*xs), strict=True):
+        same(actual, expected)
+
+
+# ---- 64 bits where there are 32 ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["float64", "int64"])
+def test_wide_arrays_without_x64_are_those_of_jax(dtype):
+    x = np.array([1, 2, 3], dtype)
+    f = je.elementwise(lambda x: x + 1)
+    same(f(x), jnp.asarray(x) + 1)
+    try:
+        imported = jax.dlpack.from_dlpack(x)
+    except Exception:
+        return  # JAX refuses what it cannot hold
+    np.testing.assert_array_equal(np.asarray(f(imported)).astype(dtype), x + 1)
+
+
+# ---- Buffers that begin anywhere -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("dtype", "offset"), [("float64", 8), ("float32", 4), ("int8", 3)])
+def test_imported_buffers_may_begin_anywhere(dtype, offset, x64):
+    size = np.dtype(dtype).itemsize
+    buffer = np.zeros(64 * size + 64, np.uint8)
+    start = -buffer.ctypes.data % 64 + offset
+    x = buffer[start : start + 64 * size].view(dtype)
+    x[:] = np.arange(64)
+    imported = jax.dlpack.from_dlpack(x)
+    same(je.elementwise(lambda x: x + 1)(imported), jnp.asarray(x + 1))
+
+
+# ---- Many operands, few operands -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("operands", "results"), [(12, 9), (40, 1), (40, 40)])
+def test_many_operands_and_results(operands, results, rng):
+    xs = [rng.integers(-8, 8, 1001).astype(np.float32) for _ in range(operands)]
+
+    def sums(*xs):
+        return tuple(itertools.accumulate(xs))[-results:]
+
+    f = je.elementwise(sums)
+    assert len(kernels(lowered(f, *xs))) == 1
+    for actual, expected in zip(f(*xs), sums(*xs), strict=True):
+        np.testing.assert_array_equal(actual, expected)
+
+
+def test_calls_without_constants_dimensions_or_floats():
+    """Which have had empty attributes in other packages, that nothing could serialise."""
+    for fun, args in (
+        (lambda x: x, [jnp.ones(3)]),
+        (lambda x: x * 2, [jnp.float32(1)]),
+        (lambda n: n & 3, [jnp.int32(7)]),
+        (lambda b: ~b, [jnp.array([True])]),
+    ):
+        f = je.elementwise(fun)
+        same(jax.jit(f)(*args), fun(*args))
+        text = lowered(f, *args)
+        assert "= array<i64>" not in text
+        assert "= dense<> :" not in text
+
+
+# ---- What no kernel takes ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["int4", "uint4", "float8_e5m2fnuz", "float8_e3m4"])
+def test_other_dtypes_are_refused_by_name(dtype):
+    if not hasattr(jnp, dtype):
+        pytest.skip(f"JAX {jax.__version__} has no {dtype}")
+    x = jnp.zeros(3, getattr(ml_dtypes, dtype))
+    f = je.elementwise(lambda x: x.astype(jnp.float32), name="f")
+    with pytest.raises(TypeError, match=rf"'f' got argument 'x' of dtype {dtype}; kernels take bool"):
+        f(x)
+    inside = je.elementwise(lambda x: x.astype(dtype).astype(jnp.float32))
+    with pytest.raises(NotImplementedError, match=rf"has dtype {dtype}, at .*test_dtypes"):
+        inside(jnp.ones(3))
+
+
+def test_keys_are_refused_when_traced():
+    keys = jax.random.split(jax.random.key(0), 3)
+    f = je.elementwise(lambda key: jax.random.uniform(key), name="draw")
+    with pytest.raises(TypeError, match=r"'draw' got argument 'key' of dtype key<fry>"):
+        jax.jit(f).trace(keys)
+
+
+def test_bits_of_float8(x64):
+    x = reference.of_every_exponent(None, "float8_e4m3fn", 0)
+    f = je.elementwise(lambda x: lax.bitcast_convert_type(x, jnp.uint8))
+    np.testing.assert_array_equal(f(x), x.view(np.uint8))
