@@ -1,8 +1,8 @@
 """Complex numbers: every row of the operator table that takes or gives them, and every rule.
 
 Values are compared with NumPy's in extended precision (support/complex_numbers.py), what happens at
-zeros, infinities and NaN with NumPy too: it follows C99, Annex G. Where XLA does not, is written
-down here, and in docs/numerics.md.
+zeros, infinities and NaN with NumPy too: it follows C99, Annex G. Where XLA does not, is listed in
+support/annex_g.py.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
-from support import complex_numbers, reference, simt, ulp
+from support import annex_g, complex_numbers, reference, simt, ulp
 from support.complex_numbers import BITWISE, ORDERED, PART
 
 from jax_elementwise._codegen.primitives import OPERATORS
@@ -151,21 +151,8 @@ def test_exponentials_keep_their_size_whatever_the_angle(dtype):
 
 # ---- Zeros, infinities and NaN -------------------------------------------------------------------
 
-FUNCTIONS = (
-    *("exp", "log", "sqrt", "sin", "cos", "tan", "sinh", "cosh", "tanh"),
-    *("asin", "acos", "atan", "asinh", "acosh", "atanh"),
-)
 
-# Signs that Annex G leaves open, by function: the component, and where.
-OPEN = {
-    "sin": ("imag", lambda z: ~np.isfinite(z.real) & np.isinf(z.imag)),
-    "cos": ("imag", lambda z: ~np.isfinite(z.real) & (z.imag == 0)),
-    "sinh": ("real", lambda z: np.isinf(z.real) & ~np.isfinite(z.imag)),
-    "cosh": ("imag", lambda z: (z.real == 0) & ~np.isfinite(z.imag)),
-}
-
-
-@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("name", annex_g.FUNCTIONS)
 @pytest.mark.parametrize("dtype", PART)
 def test_special_values_are_those_of_annex_g(computed, name, dtype):
     """NaN, infinities and the signs of zeros; numbers within four units in the last place."""
@@ -173,119 +160,25 @@ def test_special_values_are_those_of_annex_g(computed, name, dtype):
     z, actual = z[-special:], actual[-special:]
     with np.errstate(all="ignore"):
         expected = complex_numbers.EXACT[name](z)
-    if name in OPEN:
-        part, where = OPEN[name]
-        for array in (actual := actual.copy()), expected:
-            component = getattr(array, part)
-            component[where(z)] = np.abs(component[where(z)])
+    actual, expected = (annex_g.without_open_signs(name, z, w) for w in (actual, expected))
     _assert_none(ulp.wrong(actual, expected, 4), actual, expected, (z,))
 
 
-# Where jax.lax differs on the CPU (JAX 0.10.2), signs of zeros aside: functions, components of the
-# argument (of either sign unless one is given), and components of both results, without signs.
-UNLIKE_ANNEX_G = (
-    ("exp", "+inf", "inf nan", "inf nan", "nan nan"),
-    ("exp", "-inf", "inf nan", "0 0", "nan nan"),
-    ("log", "inf", "nan", "inf nan", "nan nan"),
-    ("log", "nan", "inf", "inf nan", "nan nan"),
-    ("sqrt", "+inf", "nan", "inf nan", "nan nan"),
-    ("sqrt", "-inf", "nan", "nan inf", "nan nan"),
-    ("sqrt", "nan", "inf", "inf inf", "nan nan"),
-    ("sin cos tan", "inf nan", "0", "nan 0", "nan nan"),
-    ("sin", "inf nan", "inf", "nan inf", "nan nan"),
-    ("cos", "inf nan", "inf", "inf nan", "nan nan"),
-    ("sinh tanh", "0", "inf nan", "0 nan", "nan nan"),
-    ("cosh", "0", "inf nan", "nan 0", "nan nan"),
-    ("sinh cosh", "inf", "inf nan", "inf nan", "nan nan"),
-    ("asin", "0", "nan", "0 nan", "nan nan"),
-    ("asinh", "nan", "0", "nan 0", "nan nan"),
-    ("acos", "0", "nan", "π/2 nan", "nan nan"),
-    ("acosh", "0", "nan", "nan π/2", "nan nan"),
-    ("atan", "0 1", "nan", "nan nan", "π/2 nan"),
-    ("atan", "nan", "1 nan", "nan nan", "π/2 nan"),
-    ("atan", "nan", "0", "nan 0", "π/2 nan"),
-    ("atan", "nan", "inf", "nan 0", "π/2 0"),
-    ("atanh", "0", "nan", "0 nan", "nan π/2"),
-    ("atanh", "1", "nan", "nan nan", "nan π/2"),
-    ("atanh", "nan", "0 1 nan", "nan nan", "nan π/2"),
-    ("atanh", "inf", "nan", "0 nan", "0 π/2"),
-)
-# Where it takes a component -0 for +0, which lies on the other side of a branch cut.
-ACROSS_CUTS = (
-    ("sqrt", "-1 -inf", "-0"),
-    ("asin acos atanh", "inf", "-0"),
-    ("atan asinh", "-0", "inf"),
-    ("acosh", "0 -1 -inf", "-0"),
-)
-
-
-def _named(x) -> str:
-    """A component without its sign."""
-    if np.isclose(np.abs(x), np.pi / 2):
-        return "π/2"
-    return "x" if np.isfinite(x) and x not in (0, 1, -1) else f"{np.abs(x):g}"
-
-
-def _is_one_of(x, names: str) -> bool:
-    sign = "-" if np.signbit(x) else "+"
-    return any(name in (_named(x), sign + _named(x)) for name in names.split())
-
-
-def _differs(z, x, y) -> tuple[str, ...] | None:
-    """How results differ: in what they are, or ("other side",)."""
-    pairs = [(x.real, y.real), (x.imag, y.imag)]
-    names = [" ".join(map(_named, parts)) for parts in zip(*pairs, strict=True)]
-    if names[0] != names[1]:
-        return tuple(names)
-    number = [(a, b) for a, b in pairs if a != 0 and not np.isnan(a)]
-    return ("other side",) if any(np.signbit(a) != np.signbit(b) for a, b in number) else None
-
-
-def _documented(name, z):
-    for functions, re, im, *results in UNLIKE_ANNEX_G:
-        if name in functions.split() and _is_one_of(z.real, re) and _is_one_of(z.imag, im):
-            return tuple(results)
-    for functions, re, im in ACROSS_CUTS:
-        if name in functions.split() and _is_one_of(z.real, re) and _is_one_of(z.imag, im):
-            return ("other side",)
-    return None
-
-
 @pytest.mark.skipif(jax.__version__ != "0.10.2", reason="the list is that of JAX 0.10.2")
-@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("name", annex_g.FUNCTIONS)
 @pytest.mark.parametrize("dtype", PART)
 def test_the_list_of_differences_from_xla_is_true(computed, name, dtype):
     row, (z,), special, actual = _known(computed, name, dtype)
     z, actual = z[-special:], actual[-special:]
     theirs = np.asarray(reference.lax_function(row)(z))
     for argument, x, y in zip(z, actual, theirs, strict=True):
-        assert _differs(argument, x, y) == _documented(name, argument), (argument, x, y)
-
-
-def _table() -> str:
-    def number(text):
-        re, im = text.replace("nan", "NaN").split()
-        return f"({re}, {im})"
-
-    def choice(text):
-        names = [n if n[0] in "+-" or n == "nan" else f"±{n}" for n in text.split()]
-        return ", ".join(names).replace("nan", "NaN")
-
-    rows = [
-        (functions, choice(re), choice(im), *map(number, results))
-        for functions, re, im, *results in UNLIKE_ANNEX_G
-    ]
-    rows += [
-        (functions, choice(re), choice(im), "this side of the cut", "the other side")
-        for functions, re, im in ACROSS_CUTS
-    ]
-    head = ("Functions", "Real part", "Imaginary part", "Here, as in Annex G", "XLA on the CPU")
-    lines = [head, ("---",) * 5, *((f.replace(" ", ", "), *rest) for f, *rest in rows)]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+        assert annex_g.difference(x, y) == annex_g.listed(name, argument), (argument, x, y)
 
 
 def test_the_documentation_has_the_same_list():
-    assert _table() in DOCS.read_text(), f"docs/numerics.md should have this table:\n{_table()}"
+    assert annex_g.table() in DOCS.read_text(), (
+        f"docs/numerics.md should have this table:\n{annex_g.table()}"
+    )
 
 
 # ---- Conversions ---------------------------------------------------------------------------------
