@@ -127,7 +127,7 @@ def converted(x: np.ndarray, target: str) -> np.ndarray:
     return rounded(x, reference.np_dtype(target))
 
 
-for _source, _target in itertools.permutations(DTYPES, 2):
+for _source, _target in itertools.permutations(["bool", *INTS, *FLOATS], 2):
     case(
         "convert_element_type",
         f"{_source}-{_target}",
