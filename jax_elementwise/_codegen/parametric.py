@@ -34,7 +34,8 @@ def _convert_element_type(params: dict[str, Any], operands: Sequence[Value], to:
     if operand.dtype == to:
         return operand
     code = operand.code
-    if operand.dtype.kind == "complex" and to.kind in ("int", "float"):
+    if operand.dtype.kind == "complex" and to.kind != "complex":
+        # To bool as well: JAX lowers it so, and has "not equal to zero" where that is meant.
         real = DTYPES["float32" if operand.dtype.name == "complex64" else "float64"]
         return _convert_element_type(params, [Value(f"{code}.re", real, exact=True)], to)
     # XLA makes a bfloat16 of a float64 by way of float32.

@@ -7,31 +7,35 @@ import itertools
 from collections.abc import Callable, Sequence
 
 import jax
-import ml_dtypes
 import numpy as np
 from support import simt, ulp
+from support.reference import np_dtype
 
-DTYPES = ("bool", "int32", "float16", "bfloat16", "float32", "float64")
+DTYPES = (
+    *("bool", "int8", "uint8", "int16", "int32"),
+    *("float8_e4m3fn", "float8_e5m2", "float16", "bfloat16", "float32", "float64"),
+    *("complex64", "complex128"),
+)
 SIZES = (*range(71), 255, 256, 257, 1023, 1024, 1025)
-
-
-def np_dtype(name: str) -> np.dtype:
-    """NumPy's dtype of a name, ``bfloat16`` included."""
-    return np.dtype(ml_dtypes.bfloat16) if name == "bfloat16" else np.dtype(name)
 
 
 def random_array(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np.ndarray:
     """Values that a misplaced, missing or doubled access would change."""
     if dtype == "bool":
         return rng.integers(0, 2, shape).astype(bool)
-    if dtype == "int32":
-        return rng.integers(-(2**31), 2**31, shape).astype(np.int32)
-    return rng.normal(scale=10, size=shape).astype(np_dtype(dtype))
+    kind = np_dtype(dtype)
+    if kind.kind in "iu":
+        limits = np.iinfo(kind)
+        return rng.integers(limits.min, limits.max, shape, dtype=kind, endpoint=True)
+    values = rng.normal(scale=10, size=shape)
+    if kind.kind == "c":
+        values = values + 1j * rng.normal(scale=10, size=shape)
+    return np.asarray(values).astype(kind)
 
 
 def widened(x: np.ndarray) -> np.ndarray:
     """An array in the type that kernels compute in."""
-    is_narrow = ulp.is_float(x.dtype) and x.dtype.itemsize == 2
+    is_narrow = ulp.is_float(x.dtype) and x.dtype.itemsize <= 2
     return x.astype(np.float32) if is_narrow else x
 
 

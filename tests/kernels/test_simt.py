@@ -53,6 +53,7 @@ MIXED = (
     Function(lambda x, y: x > y, ("float64", "float32")),
     Function(lambda x, y: (x, y * 2, x == (y > 0)), ("bool", "float16")),
     Function(lambda x, y: (x * 2, x < 0, y + 1, y != 0), ("float32", "int32")),
+    Function(lambda x, y: (x * y, x == y), ("complex64", "bfloat16")),
 )
 
 
@@ -76,6 +77,19 @@ def test_every_size_of_mixed_widths_and_several_results(rng, function):
         xs = [random_array(rng, (n,), dtype) for dtype in function.dtypes]
         batch.add(function, xs)
         batch.add(function, xs, offsets=random_offsets(rng, function))
+    batch.check()
+
+
+@pytest.mark.parametrize(
+    "targets", [("int8", "bfloat16", "float64"), ("int8",), ("complex64", "uint8", "float8_e5m2")]
+)
+def test_results_that_are_wider_and_narrower_than_the_operand(rng, targets):
+    function = Function(lambda x: tuple(x.astype(np_dtype(to)) for to in targets), ("float32",))
+    batch = Batch()
+    for n in (0, 1, 15, 64, 1023, 4099):
+        x = (np.arange(n) % 100).astype(np.float32) + np.float32(0.375)
+        batch.add(function, [x])
+        batch.add(function, [x], offsets=random_offsets(rng, function))
     batch.check()
 
 

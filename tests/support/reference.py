@@ -217,6 +217,10 @@ def random_values(rng: np.random.Generator, dtype: str, count: int, domain) -> n
         limits = np.iinfo(dtype)
         wide = rng.integers(limits.min, limits.max, count, dtype=dtype, endpoint=True)
         return wide >> rng.integers(0, limits.bits - 1, count).astype(dtype)
+    if DTYPES[dtype].kind == "complex":
+        part = "float32" if dtype == "complex64" else "float64"
+        pairs = [random_values(rng, part, count, domain) for _ in range(2)]
+        return np.stack(pairs, axis=1).view(dtype).ravel()
     low, high = domain
     values = rng.uniform(low, high, count)
     # A third of them is close to 0, where relative accuracy is hard to keep.

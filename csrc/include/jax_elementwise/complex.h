@@ -159,10 +159,6 @@ struct Convert<Complex<To>, Complex<From>> {
     return {convert<To>(z.re), convert<To>(z.im)};
   }
 };
-template <class From>
-struct Convert<bool, Complex<From>> {
-  static JEW_DEVICE bool apply(Complex<From> z) { return z.re != From(0) || z.im != From(0); }
-};
 
 // ---- Arithmetic ---------------------------------------------------------------------------------
 

@@ -38,6 +38,13 @@ JEW_DEVICE T one_minus_abs_cos(T sine, T cosine) {
   return sine * sine / (T(1) + fabs(cosine));
 }
 
+// Below it, the terms of an odd series behind the first are lost, and above its reciprocal those of
+// a series in the reciprocal.
+template <class T>
+JEW_DEVICE constexpr T negligible() {
+  return sizeof(T) == 4 ? T(0x1p-13) : T(0x1p-27);
+}
+
 template <class T>
 JEW_DEVICE Complex<T> swap(Complex<T> z) {
   return {z.im, z.re};
@@ -53,9 +60,11 @@ namespace scalar {
 // result is not, and an angle in two parts, as its rounding is an error that grows with it.
 template <class T>
 JEW_DEVICE Complex<T> polar(T size, T factor, T angle, T low) {
-  T sine, cosine;
+  T sine, cosine, low_sine = low, low_cosine = T(1);
   sincos(angle, &sine, &cosine);
-  return {size * fma(-low, sine, cosine) * factor, size * fma(low, cosine, sine) * factor};
+  if (fabs(low) > negligible<T>()) sincos(low, &low_sine, &low_cosine);
+  return {size * fma(-low_sine, sine, low_cosine * cosine) * factor,
+          size * fma(low_sine, cosine, low_cosine * sine) * factor};
 }
 
 // The value of an exponential where the angle is infinite or NaN.
@@ -285,12 +294,6 @@ JEW_DEVICE Complex<T> complex_cos(Complex<T> z) {
 
 namespace scalar {
 
-// Below it, the terms of an odd series behind the first are lost, and above its reciprocal those of
-// a series in the reciprocal.
-template <class T>
-JEW_DEVICE constexpr T negligible() {
-  return sizeof(T) == 4 ? T(0x1p-13) : T(0x1p-27);
-}
 template <class T>
 JEW_DEVICE bool is_negligible(Complex<T> z) {
   return fabs(z.re) < negligible<T>() && fabs(z.im) < negligible<T>();
