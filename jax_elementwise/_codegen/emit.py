@@ -100,7 +100,10 @@ class _Emitter:
             try:
                 results = self._equation(equation, [read(atom) for atom in equation.invars])
             except UnsupportedError as error:
-                raise _located(error, equation) from None
+                location = _compat.user_location(equation)
+                if not location:  # inside of a function that JAX jits, like jnp.sort: its caller's
+                    raise
+                raise _refusal(error, location) from None
             env.update(zip(equation.outvars, results, strict=True))
         return [read(atom) for atom in body.outvars]
 
@@ -221,8 +224,7 @@ def _constants(value: Any, aval: Any, what: str) -> Array:
     return array_of([constant(x, dtype) for x in np.asarray(value).flat], aval.shape)
 
 
-def _located(error: UnsupportedError, equation: Any) -> NotImplementedError:
-    location = _compat.user_location(equation)
+def _refusal(error: UnsupportedError, location: str) -> NotImplementedError:
     where = f", at {location}" if location else ""
     return NotImplementedError(
         f"cannot generate a kernel for {error}{where}. Compute it outside the elementwise "
@@ -256,5 +258,5 @@ def emit_body(jaxpr: Any, operands: Sequence[Value]) -> Body:
     try:
         results = emitter.jaxpr(jaxpr, [array_of([operand], ()) for operand in operands])
     except UnsupportedError as error:
-        raise NotImplementedError(f"cannot generate a kernel: {error}") from None
+        raise _refusal(error, "") from None
     return Body(emitter.lines, [x[()] for x in results], sorted(emitter.headers))
