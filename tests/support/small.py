@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 from cases import equations
+
 from support import reference, simt, ulp
 
 COUNT = 48
