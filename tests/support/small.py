@@ -7,10 +7,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from cases import equations
 
-from support import reference, simt, ulp
+from support import simt, ulp
 
 COUNT = 48
 EVERY_KIND = ("float32", "bfloat16", "int32", "int8", "bool", "complex64")
@@ -51,7 +52,7 @@ def operands(dtype: str, *, special: bool = True) -> tuple[np.ndarray, np.ndarra
         return x > 0, y > 0, i
     if dtype == "complex64":
         x, y = x + 1j * np.roll(x, 1), y + 1j * np.roll(y, 5)
-    x, y = (v.astype(reference.np_dtype(dtype)) for v in (x, y))
+    x, y = (v.astype(jnp.dtype(dtype)) for v in (x, y))
     if dtype in INTEGERS:
         limits = np.iinfo(dtype)
         x[:3], y[1:5] = [limits.min, limits.max, limits.max], limits.min
