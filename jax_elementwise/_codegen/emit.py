@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from jax.sharding import AbstractMesh, use_abstract_mesh
 
 from jax_elementwise import _compat
 from jax_elementwise._codegen import indexing as indexing
@@ -256,7 +257,9 @@ def emit_body(jaxpr: Any, operands: Sequence[Value]) -> Body:
     """
     emitter = _Emitter()
     try:
-        results = emitter.jaxpr(jaxpr, [array_of([operand], ()) for operand in operands])
+        # Definitions of primitives are traced here; they must not show the mesh of the call.
+        with use_abstract_mesh(AbstractMesh((), ())):
+            results = emitter.jaxpr(jaxpr, [array_of([operand], ()) for operand in operands])
     except UnsupportedError as error:
         raise _refusal(error, "") from None
     return Body(emitter.lines, [x[()] for x in results], sorted(emitter.headers))
