@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from jax.sharding import AbstractMesh, use_abstract_mesh
 
 from jax_elementwise import _compat
 from jax_elementwise._codegen import indexing as indexing
@@ -100,7 +101,10 @@ class _Emitter:
             try:
                 results = self._equation(equation, [read(atom) for atom in equation.invars])
             except UnsupportedError as error:
-                raise _located(error, equation) from None
+                location = _compat.user_location(equation)
+                if not location:  # inside of a function that JAX jits, like jnp.sort: its caller's
+                    raise
+                raise _refusal(error, location) from None
             env.update(zip(equation.outvars, results, strict=True))
         return [read(atom) for atom in body.outvars]
 
@@ -221,8 +225,7 @@ def _constants(value: Any, aval: Any, what: str) -> Array:
     return array_of([constant(x, dtype) for x in np.asarray(value).flat], aval.shape)
 
 
-def _located(error: UnsupportedError, equation: Any) -> NotImplementedError:
-    location = _compat.user_location(equation)
+def _refusal(error: UnsupportedError, location: str) -> NotImplementedError:
     where = f", at {location}" if location else ""
     return NotImplementedError(
         f"cannot generate a kernel for {error}{where}. Compute it outside the elementwise "
@@ -254,7 +257,9 @@ def emit_body(jaxpr: Any, operands: Sequence[Value]) -> Body:
     """
     emitter = _Emitter()
     try:
-        results = emitter.jaxpr(jaxpr, [array_of([operand], ()) for operand in operands])
+        # Definitions of primitives are traced here; they must not show the mesh of the call.
+        with use_abstract_mesh(AbstractMesh((), ())):
+            results = emitter.jaxpr(jaxpr, [array_of([operand], ()) for operand in operands])
     except UnsupportedError as error:
-        raise NotImplementedError(f"cannot generate a kernel: {error}") from None
+        raise _refusal(error, "") from None
     return Body(emitter.lines, [x[()] for x in results], sorted(emitter.headers))

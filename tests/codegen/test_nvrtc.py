@@ -9,7 +9,9 @@ from collections import Counter
 import goldens
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
+from jax import lax
 from support import reference, sass, simt
 
 from jax_elementwise import _runtime
@@ -195,6 +197,56 @@ def test_activations_stay_in_registers(dtype):
     for fun in (jax.nn.gelu, jax.nn.silu, jnp.tanh, jax.nn.softplus):
         loads, stores = _accesses(simt.make_kernel(fun, [dtype]), 90)
         assert (loads[128], stores[128]) == (1, 1)
+
+
+# ---- Tables --------------------------------------------------------------------------------------
+
+_TABLE = np.linspace(-1, 2, 16, dtype=np.float32) ** 2
+
+
+def _by_steps(x):
+    table = jnp.asarray(_TABLE)
+    return lax.fori_loop(0, 16, lambda k, total: total * x + table[k], x)
+
+
+@pytest.mark.parametrize(
+    ("fun", "lookups"),
+    [
+        (lambda x: jnp.asarray(_TABLE)[(x * 4).astype("int32")], 1),
+        (lambda x: jnp.asarray(_TABLE)[(jnp.stack([x, x * 2]) * 4).astype("int32")].sum(), 2),
+        (lambda x: jnp.polyval(_TABLE, x), 0),
+        (_by_steps, 0),  # the compiler knows which entry each step takes
+        (lambda x: jnp.sum(x * _TABLE[:, None] * _TABLE[:4]), 0),
+    ],
+    ids=["lookup", "two", "polynomial", "loop", "sums"],
+)
+def test_a_table_costs_one_load_per_lookup_and_no_local_memory(fun, lookups):
+    kernel = simt.make_kernel(fun, ["float32"])
+    for arch in _architectures():
+        loads, stores = _accesses(kernel, arch)
+        assert (loads[128], stores[128]) == (1, 1)
+        # Each of the four elements of a pack, besides the loads of single elements.
+        assert loads[32] == 4 + 4 * lookups
+        assert stores[32] == 4
+
+
+@pytest.mark.parametrize("derivative", [False, True], ids=["value", "gradient"])
+def test_interpolation_in_tables_needs_no_local_memory(derivative):
+    def fun(x):
+        return jnp.interp(x, np.arange(16, dtype=np.float32), _TABLE)
+
+    kernel = simt.make_kernel(jax.grad(fun) if derivative else fun, ["float32"])
+    for arch in _architectures():
+        loads, _ = _accesses(kernel, arch)
+        assert loads[128] == 1
+
+
+def test_small_arrays_stay_in_registers():
+    def fun(x, y, i):
+        values = jnp.stack([x, y, x * y, x - y]).at[i].set(0)
+        return values[jnp.argmax(values)], jnp.cumsum(values)[i], jnp.linalg.norm(values)
+
+    _accesses(simt.make_kernel(fun, ["float32", "float32", "int32"]), 90)
 
 
 # ---- Results in the place of operands ------------------------------------------------------------
