@@ -168,7 +168,7 @@ def test_other_dtypes_are_refused_by_name(dtype):
         pytest.skip(f"JAX {jax.__version__} has no {dtype}")
     x = jnp.zeros(3, getattr(ml_dtypes, dtype))
     f = je.elementwise(lambda x: x.astype(jnp.float32), name="f")
-    with pytest.raises(TypeError, match=rf"'f' got argument 'x' of dtype {dtype}; kernels take bool"):
+    with pytest.raises(TypeError, match=rf"'f' got argument 'x' of dtype {dtype}; kernels take"):
         f(x)
     inside = je.elementwise(lambda x: x.astype(dtype).astype(jnp.float32))
     with pytest.raises(NotImplementedError, match=rf"has dtype {dtype}, at .*test_dtypes"):

@@ -1,6 +1,7 @@
 """Every row of the operator table with every dtype through the public function, as XLA computes it.
 
-What kernels compute is tested in ``codegen/test_primitives.py`` and, on a GPU, ``gpu/test_numerics.py``.
+What kernels compute is tested in ``codegen/test_primitives.py`` and, on a GPU, in
+``gpu/test_numerics.py``.
 """
 
 import jax

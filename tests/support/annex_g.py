@@ -16,6 +16,7 @@ OPEN = {
     "cos": ("imag", lambda z: ~np.isfinite(z.real) & (z.imag == 0)),
     "sinh": ("real", lambda z: np.isinf(z.real) & ~np.isfinite(z.imag)),
     "cosh": ("imag", lambda z: (z.real == 0) & ~np.isfinite(z.imag)),
+    "acos": ("imag", lambda z: np.isinf(z.real) & np.isnan(z.imag)),
 }
 
 

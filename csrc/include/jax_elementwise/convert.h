@@ -5,8 +5,8 @@
 
 namespace jax_elementwise {
 
-// As lax.convert_element_type does it: integers wrap, floats truncate towards zero and saturate, NaN
-// becomes 0, and all but 0 is true.
+// As lax.convert_element_type does it: integers wrap, floats truncate towards zero and saturate,
+// NaN becomes 0, and all but 0 is true.
 template <class T>
 JEW_DEVICE constexpr bool has_fractions() {
   return T(0.5) != T(0) && T(0.5) != T(1);

@@ -198,8 +198,8 @@ JEW_DEVICE T bessel_i1e(T x) {
   return x < 0 ? -y : y;
 }
 
-// psi(x), the logarithmic derivative of the gamma function: -inf at 0 of either sign, as in XLA since
-// JAX 0.11, NaN at its other poles and at -inf.
+// psi(x), the logarithmic derivative of the gamma function: -inf at 0 of either sign, as in XLA
+// since JAX 0.11, NaN at its other poles and at -inf.
 template <class T>
 JEW_DEVICE T digamma(T x) {
   const T magnitude = special::magnitude(x);
