@@ -15,10 +15,10 @@ import jax
 import jax.extend.core as jex
 import jax.numpy as jnp
 import numpy as np
-from jax.interpreters import mlir
 from jax.sharding import AbstractMesh, use_abstract_mesh
 
 from jax_elementwise import _compat
+from jax_elementwise._table import check_captured, table
 
 __all__ = ["Functor", "Traced", "trace"]
 
@@ -144,41 +144,6 @@ class Functor:
         return any(map(_is_custom_lin, _compat.open_jaxpr(self.jaxpr).eqns))
 
 
-# ---- Tables --------------------------------------------------------------------------------------
-
-MAX_TABLE = 64  # entries
-
-
-@dataclasses.dataclass(frozen=True)
-class Table:
-    """A constant array, equal to others of the same bytes."""
-
-    dtype: np.dtype[Any]
-    shape: tuple[int, ...]
-    data: bytes
-
-    @property
-    def values(self) -> np.ndarray[Any, Any]:
-        """The array."""
-        return np.frombuffer(self.data, self.dtype).reshape(self.shape)
-
-
-# A functor is closed over nothing, so what holds a captured array is an equation without operands.
-table_p = jex.Primitive("table")
-table_p.def_impl(lambda *, table: jnp.asarray(table.values))
-table_p.def_abstract_eval(lambda *, table: jax.core.ShapedArray(table.shape, table.dtype))
-mlir.register_lowering(
-    table_p, mlir.lower_fun(lambda *, table: jnp.asarray(table.values), multiple_results=False)
-)
-
-
-def table(value: Any) -> Any:
-    """The constant array, as an equation of what is being traced."""
-    array = np.asarray(value)
-    array = array.astype(jax.dtypes.canonicalize_dtype(array.dtype))
-    return table_p.bind(table=Table(array.dtype, array.shape, array.tobytes()))
-
-
 # ---- Tracing -------------------------------------------------------------------------------------
 
 
@@ -219,7 +184,7 @@ def trace(fun: Callable[..., Any], avals: Sequence[Any], name: str) -> Traced:
         _check_results(out, name)
         values = tuple(_compat.consts(closed))
         for value in values:
-            _check_captured(value, f"{name!r} captures")
+            check_captured(value, f"{name!r} captures")
         captured = tuple(value for value in values if np.ndim(value) == 0)
         if values:
             types = [jax.typeof(value) for value in captured]
@@ -253,23 +218,6 @@ def _check_results(out: Any, name: str) -> None:
             )
 
 
-def _check_captured(value: Any, who: str) -> None:
-    if np.ndim(value) == 0:
-        return
-    array = f"{who} an array of shape {np.shape(value)} and dtype {jnp.result_type(value)}"
-    if isinstance(value, jax.core.Tracer):
-        raise ValueError(
-            f"{array} whose values are not known, since it is computed in a function that is being "
-            "transformed (jit, vmap, grad). Pass its entries as arguments; a table must be made "
-            "with NumPy, or outside of that function."
-        )
-    if np.size(value) > MAX_TABLE:
-        raise ValueError(
-            f"{array}, which is more than the {MAX_TABLE} entries that a table may have. Pass it "
-            "as an argument if each element is to get its own entry, or look it up outside."
-        )
-
-
 # ---- Derivatives ---------------------------------------------------------------------------------
 #
 # Memoised: higher derivatives of one function in a program share their lower ones.
@@ -288,7 +236,7 @@ def _derive(fun: Callable[..., Any], avals: Sequence[Any]) -> Any:
         if not constants:
             return closed
         for value in constants:
-            _check_captured(value, "a derivative rule inside an elementwise function captures")
+            check_captured(value, "a derivative rule inside an elementwise function captures")
         if any(isinstance(c, jax.core.Tracer) for c in constants):
             raise ValueError(
                 "a derivative rule inside an elementwise function captures a traced value. Pass it "

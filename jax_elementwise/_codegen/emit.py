@@ -10,13 +10,12 @@ import numpy as np
 from jax.sharding import AbstractMesh, use_abstract_mesh
 
 from jax_elementwise import _compat
-from jax_elementwise._codegen import indexing as indexing
+from jax_elementwise._codegen import indexing as indexing  # registers its rules
 from jax_elementwise._codegen.arrays import ARRAYS, Call, apply_operator
 from jax_elementwise._codegen.parametric import PARAMETRIC
 from jax_elementwise._codegen.primitives import OPERATORS
 from jax_elementwise._codegen.types import DType
 from jax_elementwise._codegen.values import (
-    MAX_ELEMENTS,
     Array,
     UnsupportedError,
     Value,
@@ -25,6 +24,7 @@ from jax_elementwise._codegen.values import (
     known_dtype,
     round_if_needed,
 )
+from jax_elementwise._table import MAX_ELEMENTS
 
 __all__ = ["Body", "emit_body"]
 

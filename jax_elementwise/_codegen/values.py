@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from jax_elementwise._codegen.types import DType, dtype_of, literal
+from jax_elementwise._table import MAX_ELEMENTS
 
 __all__ = [
-    "MAX_ELEMENTS",
     "Array",
     "UnsupportedError",
     "Value",
@@ -20,10 +20,6 @@ __all__ = [
     "known_dtype",
     "round_if_needed",
 ]
-
-# What an element computes with is written out value by value, so arrays inside of a functor are
-# few values that stay in registers, or tables.
-MAX_ELEMENTS = 64
 
 
 class UnsupportedError(Exception):

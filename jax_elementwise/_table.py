@@ -1,0 +1,75 @@
+"""Constant arrays inside of functors.
+
+A functor is closed over nothing, so an array that a function captured becomes an equation without
+operands. It then goes through derivatives, batching and dead-code elimination like any other.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.extend.core as jex
+import jax.numpy as jnp
+import numpy as np
+from jax.interpreters import mlir
+
+__all__ = ["MAX_ELEMENTS", "Table", "check_captured", "table"]
+
+# What an element computes with is written out value by value, so arrays inside of a functor are
+# few values that stay in registers, or tables.
+MAX_ELEMENTS = 64
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """A constant array, equal to others of the same bytes."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    data: bytes
+
+    @property
+    def values(self) -> np.ndarray[Any, Any]:
+        """The array."""
+        return np.frombuffer(self.data, self.dtype).reshape(self.shape)
+
+
+def _array(*, table: Table) -> Any:
+    return jnp.asarray(table.values)
+
+
+table_p = jex.Primitive("table")
+table_p.def_impl(_array)
+table_p.def_abstract_eval(lambda *, table: jax.core.ShapedArray(table.shape, table.dtype))
+mlir.register_lowering(table_p, mlir.lower_fun(_array, multiple_results=False))
+
+
+def table(value: Any) -> Any:
+    """The constant array, as an equation of what is being traced."""
+    array = np.asarray(value)
+    array = array.astype(jax.dtypes.canonicalize_dtype(array.dtype))
+    return table_p.bind(table=Table(array.dtype, array.shape, array.tobytes()))
+
+
+def check_captured(value: Any, who: str) -> None:
+    """Refuses captured arrays that cannot be tables; ``who`` begins the message.
+
+    Raises:
+      ValueError: for an array that is being traced, or a large one.
+    """
+    if np.ndim(value) == 0:
+        return
+    array = f"{who} an array of shape {np.shape(value)} and dtype {jnp.result_type(value)}"
+    if isinstance(value, jax.core.Tracer):
+        raise ValueError(
+            f"{array} whose values are not known, since it is computed in a function that is being "
+            "transformed (jit, vmap, grad). Pass its entries as arguments; a table must be made "
+            "with NumPy, or outside of that function."
+        )
+    if np.size(value) > MAX_ELEMENTS:
+        raise ValueError(
+            f"{array}, which is more than the {MAX_ELEMENTS} entries that a table may have. Pass "
+            "it as an argument if each element is to get its own entry, or look it up outside."
+        )
