@@ -35,8 +35,8 @@ class Writer(Protocol):
     def bind(self, value: Value) -> Value:
         """Gives a value a name, so that it is computed once."""
 
-    def table(self, values: Sequence[Value]) -> str:
-        """The name of an array in memory that holds known values."""
+    def entry(self, values: Sequence[Value], index: Value) -> str:
+        """The entry of an array of known values, in memory, at an index."""
 
     def use(self, header: str) -> None:
         """Includes a header."""

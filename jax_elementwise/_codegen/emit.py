@@ -14,7 +14,7 @@ from jax_elementwise._codegen import indexing as indexing  # registers its rules
 from jax_elementwise._codegen.arrays import ARRAYS, Call, apply_operator
 from jax_elementwise._codegen.parametric import PARAMETRIC
 from jax_elementwise._codegen.primitives import OPERATORS
-from jax_elementwise._codegen.types import DType
+from jax_elementwise._codegen.types import DType, bits_literal
 from jax_elementwise._codegen.values import (
     Array,
     UnsupportedError,
@@ -67,21 +67,33 @@ class _Emitter:
         """Gives a value a name, so that it is computed once."""
         if value.known is not None or value.code.isidentifier():
             return value
+        self._declare(value.dtype)
         name = self.name()
         self.line(f"const {value.dtype.compute} {name} = {value.code};")
         return Value(name, value.dtype, value.exact)
 
-    def table(self, values: Sequence[Value]) -> str:
-        """The name of an array in memory that holds known values."""
-        text = ", ".join(value.code for value in values)
-        declared = f"{values[0].dtype.compute} @[] = {{{text}}};"
+    def entry(self, values: Sequence[Value], index: Value) -> str:
+        """The entry of an array of known values, in memory, at an index."""
+        dtype = values[0].dtype
+        self._declare(dtype)
+        element, codes, read = dtype.compute, [value.code for value in values], "{}"
+        if any("bit_cast" in code for code in codes):  # no constant expression: bits are stored
+            element = "uint32" if element == "float" else "uint64"
+            codes = [bits_literal(value.known, dtype) for value in values]
+            read = f"bit_cast<{dtype.compute}>({{}})"
+        declared = f"{element} @[] = {{{', '.join(codes)}}};"
         if declared not in self._tables:
             name = f"table{len(self._tables)}"
             self._tables[declared] = name
             # At the beginning, since it may be needed again outside of the branch that is written.
             # Not constexpr, which NVRTC 13 turns into a chain of selections.
             self.lines.insert(0, "  static const " + declared.replace("@", name))
-        return self._tables[declared]
+        return read.format(f"{self._tables[declared]}[{index.code}]")
+
+    def _declare(self, dtype: DType) -> None:
+        """Includes what declares a type that no operand may have."""
+        if dtype.kind == "complex":
+            self.use("complex.h")
 
     # ---- Jaxprs ----------------------------------------------------------------------------------
 
@@ -183,6 +195,7 @@ class _Emitter:
     def _variables(self, aval: Any) -> Array:
         """Variables to be assigned to."""
         dtype = known_dtype(aval, "a result of cond")
+        self._declare(dtype)
         variables = [Value(self.name(), dtype) for _ in range(aval.size)]
         for variable in variables:
             self.line(f"{dtype.compute} {variable.code};")

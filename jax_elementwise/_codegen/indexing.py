@@ -26,12 +26,18 @@ def _look_up(writer: Writer, values: Sequence[Value], index: Value) -> Value:
     if len(set(values)) == 1:
         return values[0]
     exact = all(value.exact for value in values)
-    if len(values) > _MOST_SELECTIONS and all(value.known is not None for value in values):
-        return writer.bind(Value(f"{writer.table(values)}[{index.code}]", values[0].dtype, exact))
+    if len(values) > _MOST_SELECTIONS and all(map(_may_be_in_table, values)):
+        return writer.bind(Value(writer.entry(values, index), values[0].dtype, exact))
     code = values[-1].code
     for number in reversed(range(len(values) - 1)):
         code = f"{index.code} == {number} ? {values[number].code} : ({code})"
     return writer.bind(Value(code, values[0].dtype, exact))
+
+
+def _may_be_in_table(value: Value) -> bool:
+    if value.dtype.kind == "complex":  # whose infinities and NaN are no constant expressions
+        return value.known is not None and bool(np.isfinite(value.known))
+    return value.known is not None
 
 
 def _clamped(writer: Writer, index: Value, largest: int) -> Value:

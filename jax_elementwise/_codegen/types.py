@@ -9,7 +9,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-__all__ = ["DTYPES", "DType", "dtype_of", "literal"]
+__all__ = ["DTYPES", "DType", "bits_literal", "dtype_of", "literal"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,15 +99,24 @@ def _integer(value: int, dtype: DType) -> str:
     return f"({value}{suffix})" if value < 0 else f"{value}{suffix}"
 
 
-def _float(value: Any, dtype: DType) -> str:
-    # Round to the declared type, then widen, exactly, to the one that is computed in.
-    rounded = np.asarray(value, dtype=jnp.dtype(dtype.name))
+def bits_literal(value: Any, dtype: DType) -> str:
+    """C++ for the bits of a float, as an unsigned integer."""
+    wide = _widened(value, dtype)
     if dtype.compute == "float":
-        wide = rounded.astype(np.float32)
-        bits, suffix = f"bit_cast<float>(0x{wide.view(np.uint32):08x}u)", "f"
-    else:
-        wide = rounded.astype(np.float64)
-        bits, suffix = f"bit_cast<double>(0x{wide.view(np.uint64):016x}ull)", ""
+        return f"0x{wide.view(np.uint32):08x}u"
+    return f"0x{wide.view(np.uint64):016x}ull"
+
+
+def _widened(value: Any, dtype: DType) -> Any:
+    """Rounded to the declared type, then widened, exactly, to the one that is computed in."""
+    rounded = np.asarray(value, dtype=jnp.dtype(dtype.name))
+    return rounded.astype(np.float32 if dtype.compute == "float" else np.float64)
+
+
+def _float(value: Any, dtype: DType) -> str:
+    wide = _widened(value, dtype)
+    bits = f"bit_cast<{dtype.compute}>({bits_literal(value, dtype)})"
+    suffix = "f" if dtype.compute == "float" else ""
     if not math.isfinite(float(wide)):
         return bits
     text = float(wide).hex() + suffix

@@ -241,6 +241,22 @@ def test_interpolation_in_tables_needs_no_local_memory(derivative):
         assert loads[128] == 1
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_tables_of_every_dtype_compile(dtype):
+    """Each on its own, so that no other kernel's headers are there."""
+    values = np.array([0, 1, 3, 2, 7, 1]).astype(reference.np_dtype(dtype))
+    tables = [values]
+    if DTYPES[dtype].kind in ("float", "complex"):
+        tables.append(np.array([1, np.nan, 2, 3, -0.0, np.inf]).astype(values.dtype))
+    for table in tables:
+        for fun in (
+            lambda i, table=table: jnp.asarray(table)[i],
+            lambda i, table=table: (jnp.asarray(table)[i], i)[1],  # not used
+            lambda i, table=table: jnp.asarray(table[:3])[i] == table[0],
+        ):
+            _compile([simt.make_kernel(fun, ["int32"])], 90)
+
+
 def test_small_arrays_stay_in_registers():
     def fun(x, y, i):
         values = jnp.stack([x, y, x * y, x - y]).at[i].set(0)
