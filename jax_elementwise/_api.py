@@ -190,10 +190,12 @@ def elementwise(
 
     Scalars that the function captures from outside are operands and are differentiated, if they are
     JAX arrays or tracers; Python and NumPy scalars are constants of the trace. Captured arrays of
-    one dimension or more are an error: pass them as arguments.
+    up to 64 entries are constants too: tables to index, to interpolate in, to sum over. Larger
+    ones, and arrays that are being traced, are an error: pass them as arguments. Arrays of up to
+    64 entries may also be made inside, as by ``jnp.stack([x, y])``.
 
-    16-bit floats are computed in float32 and rounded at the results and at conversions that the
-    function asks for, not after every operation.
+    Floats of 8 and 16 bits are computed in float32 and rounded at the results and at conversions
+    that the function asks for, not after every operation.
 
     Args:
       fun: takes scalars, or pytrees of scalars, and returns a scalar or a pytree of scalars, in
@@ -223,9 +225,10 @@ def elementwise(
       TypeError: at the call, for an argument that is no array or has an unsupported dtype, for a
         function that returns anything but scalars, and for an alias of two dtypes; at once for
         aliases that are no dict of ints.
-      ValueError: at the call, for arguments that do not broadcast, for captured arrays, for aliases
-        of what the call does not have, and for an alias of an argument that is broadcast; at once
-        for options that do not exist, and for aliases with negative numbers or one result twice.
+      ValueError: at the call, for arguments that do not broadcast, for captured arrays that are
+        large or traced, for aliases of what the call does not have, and for an alias of an argument
+        that is broadcast; at once for options that do not exist, and for aliases with negative
+        numbers or one result twice.
       NotImplementedError: at the call, for operations that no kernel can be generated for.
       OverflowError: at the call, for Python integers that do not fit, as in ``jax.jit``.
 
