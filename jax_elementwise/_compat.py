@@ -5,6 +5,7 @@ Each entry says which versions it is for, so that it can go when they do.
 
 from __future__ import annotations
 
+import functools
 import pathlib
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -12,12 +13,14 @@ from typing import Any
 import jax
 import jax.extend.core as jex
 from jax._src import source_info_util  # JAX 0.10 to 0.12: no public way to an equation's line
+from jax._src.lax import special  # JAX 0.10 to 0.12: definitions of functions that loop
 from jax.interpreters import partial_eval
 
 __all__ = [
     "consts",
     "dce",
     "definition",
+    "has_long_loop",
     "inline_jits",
     "is_jaxpr",
     "is_literal",
@@ -91,8 +94,37 @@ def scan_operands(equation: Any, operands: Sequence[Any]) -> tuple[list[Any], li
     return list(operands[:consts]), list(operands[consts:end]), list(operands[end:])
 
 
+# Steps of a scan up to which it is transposed by JAX, which keeps values of every step.
+_LONG = 8
+
+
+def has_long_loop(jaxpr: Any) -> bool:
+    """Whether a jaxpr holds a loop whose number of steps is not known, or large."""
+    return any(
+        equation.primitive.name == "while"
+        or (equation.primitive.name == "scan" and equation.params["length"] > _LONG)
+        or equation.primitive.name in _LOOPING
+        or any(map(has_long_loop, subjaxprs(equation)))
+        for equation in open_jaxpr(jaxpr).eqns
+    )
+
+
+# Special functions that JAX defines by loops, where a kernel is generated for the definition.
+_LOOPING: dict[str, Any] = {
+    "igamma": special.igamma_impl,
+    "igammac": special.igammac_impl,
+    "igamma_grad_a": special.igamma_grad_a_impl,
+    "random_gamma_grad": special.random_gamma_grad_impl,
+    "regularized_incomplete_beta": special.regularized_incomplete_beta_impl,
+}
+
+
 def definition(equation: Any) -> Any | None:
     """A primitive's definition in terms of others, as a closed jaxpr; None where it has none."""
+    if equation.primitive.name in _LOOPING:
+        avals = [jax.ShapeDtypeStruct((), atom.aval.dtype) for atom in equation.invars]
+        function = functools.partial(_LOOPING[equation.primitive.name], dtype=avals[0].dtype)
+        return jax.make_jaxpr(function)(*avals)
     primitive = equation.params.get("_prim")  # JAX 0.12: hijax, for example jnp.searchsorted
     if primitive is None or not hasattr(primitive, "expand"):
         return None

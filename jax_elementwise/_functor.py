@@ -37,13 +37,15 @@ class Functor:
     Attributes:
       name: of the user's function; kernels and profiles show it.
       jaxpr: the closed jaxpr.
+      is_derived: whether it is a derivative, whose arrays a user did not ask for.
     """
 
-    def __init__(self, name: str, jaxpr: Any) -> None:
+    def __init__(self, name: str, jaxpr: Any, *, is_derived: bool = False) -> None:
         if _compat.consts(jaxpr):
             raise ValueError("a functor is closed over nothing: what it needs are operands")
         self.name = name
         self.jaxpr = jaxpr
+        self.is_derived = is_derived
         self._fingerprint = (name, _fingerprint(jaxpr))
         self._hash = hash(self._fingerprint)
 
@@ -257,7 +259,7 @@ def _reduced(
 ) -> tuple[Functor, tuple[int, ...]]:
     wanted = [i in results for i in range(len(functor.out_avals))]
     reduced, used = _compat.dce(functor.jaxpr, wanted, keep_inputs=keep_operands)
-    return Functor(functor.name, reduced), used
+    return Functor(functor.name, reduced, is_derived=functor.is_derived), used
 
 
 def _is_custom_lin(equation: Any) -> bool:
@@ -286,7 +288,8 @@ def _jvp(functor: Functor, active: tuple[int, ...]) -> tuple[Functor, tuple[int,
     closed = _derive(tangents, [*avals, *(avals[i] for i in active)])
     nonzero = [not _is_zero(atom) for atom in _compat.open_jaxpr(closed).outvars]
     pruned, _ = _compat.dce(closed, nonzero, keep_inputs=True)
-    return Functor(f"{functor.name}_jvp", pruned), tuple(np.flatnonzero(nonzero).tolist())
+    derived = Functor(f"{functor.name}_jvp", pruned, is_derived=True)
+    return derived, tuple(np.flatnonzero(nonzero).tolist())
 
 
 def _is_zero(atom: Any) -> bool:
@@ -300,6 +303,13 @@ def _transpose(
     avals = functor.in_avals
     known = [i for i in range(len(avals)) if i not in undefined and i not in zeroed]
 
+    by_lanes = _compat.has_long_loop(functor.jaxpr)
+    if by_lanes and functor.awaits_transpose:
+        raise NotImplementedError(
+            f"{functor.name!r} has a custom_vjp function and a loop, which reverse mode takes "
+            "forward inside of the kernel. Give the function a custom_jvp rule instead."
+        )
+
     def cotangents(*args: Any) -> list[Any]:
         operands: list[Any] = [jnp.zeros((), aval.dtype) for aval in avals]
         for i, value in zip(known, args[: len(known)], strict=True):
@@ -312,13 +322,44 @@ def _transpose(
             return [outs[i] for i in results]
 
         unknowns = [jax.ShapeDtypeStruct((), avals[i].dtype) for i in undefined]
+        if by_lanes:
+            return _transpose_by_lanes(linear, unknowns, args[len(known) :])
         return list(jax.linear_transpose(linear, *unknowns)(list(args[len(known) :])))
 
     closed = _derive(
         cotangents, [avals[i] for i in known] + [functor.out_avals[i] for i in results]
     )
     pruned, _ = _compat.dce(closed, [True] * len(undefined), keep_inputs=True)
-    return Functor(f"{functor.name}_transpose", pruned)
+    return Functor(f"{functor.name}_transpose", pruned, is_derived=True)
+
+
+def _transpose_by_lanes(
+    linear: Callable[..., list[Any]], unknowns: Sequence[Any], cotangents: Sequence[Any]
+) -> list[Any]:
+    """The transpose of a function with loops, which JAX does not transpose.
+
+    The function is evaluated for the unit tangents, one lane for each, two for a complex operand,
+    in which it may be linear over the real numbers only. Conditions of loops do not depend on
+    tangents, so the lanes go around one loop together, and nothing is kept from step to step.
+    """
+    lanes = [
+        (i, unit)
+        for i, unknown in enumerate(unknowns)
+        for unit in ((1, 1j) if jnp.issubdtype(unknown.dtype, jnp.complexfloating) else (1,))
+    ]
+    bases = [
+        jnp.array([unit if k == i else 0 for k, unit in lanes], unknown.dtype)
+        for i, unknown in enumerate(unknowns)
+    ]
+    outs = jax.vmap(linear, axis_size=len(lanes))(*bases)
+    # What a unit tangent adds to the pairing of cotangents and results, Re(sum(ct * out)).
+    paired = [jnp.real(ct * out) for ct, out in zip(cotangents, outs, strict=True)]
+    shares = [functools.reduce(jnp.add, [p[lane] for p in paired]) for lane in range(len(lanes))]
+    gradients: list[Any] = [jnp.zeros((), unknown.dtype) for unknown in unknowns]
+    for (i, unit), share in zip(lanes, shares, strict=True):
+        conjugate = 1 if unit == 1 else -1j
+        gradients[i] += (conjugate * share).astype(unknowns[i].dtype)
+    return gradients
 
 
 # ---- Identity ------------------------------------------------------------------------------------

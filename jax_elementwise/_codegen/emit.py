@@ -42,10 +42,15 @@ _INLINED = frozenset(
 )
 
 
+# A loop of as many steps that are all alike costs more than they do.
+_MOST_STEPS_WRITTEN_OUT = 8
+
+
 class _Emitter:
     """The lines written so far, and a counter that names values in the order they appear."""
 
-    def __init__(self) -> None:
+    def __init__(self, max_elements: float) -> None:
+        self.max_elements = max_elements
         self.lines: list[str] = []
         self.headers: set[str] = set()
         self._indent = 1
@@ -90,6 +95,9 @@ class _Emitter:
             self.lines.insert(0, "  static const " + declared.replace("@", name))
         return read.format(f"{self._tables[declared]}[{index.code}]")
 
+    def _dtype(self, aval: Any, what: str) -> DType:
+        return known_dtype(aval, what, self.max_elements)
+
     def _declare(self, dtype: DType) -> None:
         """Includes what declares a type that no operand may have."""
         if dtype.kind == "complex":
@@ -104,6 +112,8 @@ class _Emitter:
         for var, const in zip(body.constvars, _compat.consts(jaxpr), strict=True):
             env[var] = _constants(const, var.aval, "a captured value")
 
+        both = _angles(body)
+
         def read(atom: Any) -> Array:
             if _compat.is_literal(atom):
                 return _constants(atom.val, atom.aval, "a constant")
@@ -111,7 +121,12 @@ class _Emitter:
 
         for equation in body.eqns:
             try:
-                results = self._equation(equation, [read(atom) for atom in equation.invars])
+                given = [read(atom) for atom in equation.invars]
+                if equation.primitive.name in ("sin", "cos") and equation.invars[0] in both:
+                    sines, cosines = self._sine_and_cosine(given[0], both, equation.invars[0])
+                    results = [sines if equation.primitive.name == "sin" else cosines]
+                else:
+                    results = self._equation(equation, given)
             except UnsupportedError as error:
                 location = _compat.user_location(equation)
                 if not location:  # inside of a function that JAX jits, like jnp.sort: its caller's
@@ -131,7 +146,7 @@ class _Emitter:
             return _CONTROL_FLOW[name](self, equation, operands)
         if name in ARRAYS:
             aval = equation.outvars[0].aval
-            dtype = known_dtype(aval, f"the result of {name}")
+            dtype = self._dtype(aval, f"the result of {name}")
             results = ARRAYS[name](Call(self, equation.params, operands, aval.shape, dtype))
             return list(results) if equation.primitive.multiple_results else [results]
         if name in PARAMETRIC or name in OPERATORS:
@@ -141,10 +156,24 @@ class _Emitter:
             return self.jaxpr(definition, operands)
         raise UnsupportedError(f"the primitive {name!r}")
 
+    def _sine_and_cosine(self, angles: Array, both: dict[Any, Any], var: Any) -> Any:
+        """Both of the same angle, which cost little more than one."""
+        if both[var] is None:
+            pairs = []
+            for angle in angles.flat:
+                names = [Value(self.name(), angle.dtype) for _ in range(2)]
+                compute = angle.dtype.compute
+                self.line(f"{compute} {names[0].code}, {names[1].code};")
+                function = "sincosf" if compute == "float" else "sincos"
+                self.line(f"{function}({angle.code}, &{names[0].code}, &{names[1].code});")
+                pairs.append(names)
+            both[var] = [array_of(column, angles.shape) for column in zip(*pairs, strict=True)]
+        return both[var]
+
     def _elementwise(self, equation: Any, operands: list[Array]) -> Array:
         """Writes a primitive that works element by element."""
         name, aval = equation.primitive.name, equation.outvars[0].aval
-        dtype = known_dtype(aval, f"the result of {name}")
+        dtype = self._dtype(aval, f"the result of {name}")
         # Some operands of select_n and clamp may be scalars beside arrays.
         columns = [np.broadcast_to(x, aval.shape).ravel() for x in operands]
         rows = zip(*columns, strict=True) if columns else [()] * aval.size
@@ -194,19 +223,50 @@ class _Emitter:
 
     def _variables(self, aval: Any) -> Array:
         """Variables to be assigned to."""
-        dtype = known_dtype(aval, "a result of cond")
+        dtype = self._dtype(aval, "a result of cond")
         self._declare(dtype)
         variables = [Value(self.name(), dtype) for _ in range(aval.size)]
         for variable in variables:
             self.line(f"{dtype.compute} {variable.code};")
         return array_of(variables, aval.shape)
 
+    # ---- Loops -----------------------------------------------------------------------------------
+
+    def while_loop(self, equation: Any, operands: list[Array]) -> list[Array]:
+        """A loop that each element leaves when its own condition says so."""
+        condition, step = equation.params["cond_jaxpr"], equation.params["body_jaxpr"]
+        for_condition = equation.params["cond_nconsts"]
+        for_step = for_condition + equation.params["body_nconsts"]
+        state = self._state(operands[for_step:])
+        self.line("while (true) {")
+        self._indent += 1
+        (goes_on,) = self.jaxpr(condition, [*operands[:for_condition], *state])
+        self.line(f"if (!{self.bind(goes_on[()]).code}) break;")
+        self._advance(state, self.jaxpr(step, [*operands[for_condition:for_step], *state]))
+        self._indent -= 1
+        self.line("}")
+        return state
+
     def scan(self, equation: Any, operands: list[Array]) -> list[Array]:
-        """A loop of few steps, written out step by step."""
-        length, step = equation.params["length"], equation.params["jaxpr"]
-        if length > MAX_ELEMENTS:
-            raise UnsupportedError(f"a scan of {length} steps (more than {MAX_ELEMENTS})")
+        """A loop of a known number of steps: written out if they are few, or differ."""
+        length = equation.params["length"]
         constants, carry, columns = _compat.scan_operands(equation, operands)
+        if columns or len(equation.outvars) > len(carry) or length <= _MOST_STEPS_WRITTEN_OUT:
+            return self._written_out(equation, constants, carry, columns)
+        state = self._state(carry)
+        counter = self.name()
+        self.line(f"for (int64 {counter} = 0; {counter} < {length}; ++{counter}) {{")
+        self._indent += 1
+        self._advance(state, self.jaxpr(equation.params["jaxpr"], [*constants, *state]))
+        self._indent -= 1
+        self.line("}")
+        return state
+
+    def _written_out(
+        self, equation: Any, constants: list[Array], carry: list[Array], columns: list[Array]
+    ) -> list[Array]:
+        """A scan step by step: each gets an entry of what is scanned over, and may give one."""
+        length, step = equation.params["length"], equation.params["jaxpr"]
         stacked: list[list[Array]] = []
         for i in range(length)[:: -1 if equation.params["reverse"] else 1]:
             row = [column[i, ...] for column in columns]
@@ -221,6 +281,36 @@ class _Emitter:
             return [*carry, *(np.empty(shape, object) for shape in shapes)]
         return [*carry, *(np.stack(column) for column in zip(*stacked, strict=True))]
 
+    def _state(self, initial: Sequence[Array]) -> list[Array]:
+        """Variables that go around a loop, with their first values."""
+        state = []
+        for values in map(self._rounded, initial):
+            variables = [Value(self.name(), value.dtype, exact=True) for value in values.flat]
+            for variable, value in zip(variables, values.flat, strict=True):
+                self._declare(value.dtype)
+                self.line(f"{value.dtype.compute} {variable.code} = {value.code};")
+            state.append(array_of(variables, values.shape))
+        return state
+
+    def _advance(self, state: Sequence[Array], values: Sequence[Array]) -> None:
+        """Assigns the values of the next step, all at once."""
+        variables = [x for array in state for x in array.flat]
+        names = {x.code for x in variables}
+        pairs = []
+        for variable, value in zip(
+            variables, (x for array in values for x in array.flat), strict=True
+        ):
+            if value.code == variable.code:
+                continue
+            new = self.bind(round_if_needed(value))
+            if new.code in names:  # another variable, which is about to change
+                name = self.name()
+                self.line(f"const {new.dtype.compute} {name} = {new.code};")
+                new = dataclasses.replace(new, code=name)
+            pairs.append((variable, new))
+        for variable, new in pairs:
+            self.line(f"{variable.code} = {new.code};")
+
     def _rounded(self, values: Array) -> Array:
         rounded = [self.bind(round_if_needed(value)) for value in values.flat]
         return array_of(rounded, values.shape)
@@ -230,7 +320,18 @@ _CONTROL_FLOW: dict[str, Callable[[_Emitter, Any, list[Array]], list[Array]]] = 
     "cond": _Emitter.cond,
     "elementwise": _Emitter.call,
     "scan": _Emitter.scan,
+    "while": _Emitter.while_loop,
 }
+
+
+def _angles(body: Any) -> dict[Any, Any]:
+    """The variables of which a jaxpr computes both the sine and the cosine."""
+    taken: dict[str, set[Any]] = {"sin": set(), "cos": set()}
+    for equation in body.eqns:
+        if equation.primitive.name in taken and not _compat.is_literal(equation.invars[0]):
+            taken[equation.primitive.name].add(equation.invars[0])
+    real = [var for var in taken["sin"] & taken["cos"] if np.dtype(var.aval.dtype).kind != "c"]
+    return dict.fromkeys(real)
 
 
 def _constants(value: Any, aval: Any, what: str) -> Array:
@@ -262,13 +363,20 @@ class Body:
     headers: list[str]
 
 
-def emit_body(jaxpr: Any, operands: Sequence[Value]) -> Body:
+def emit_body(
+    jaxpr: Any, operands: Sequence[Value], *, max_elements: float = MAX_ELEMENTS
+) -> Body:
     """The C++ that computes a closed scalar jaxpr.
+
+    Args:
+      jaxpr: the jaxpr.
+      operands: what its operands are.
+      max_elements: of arrays inside of it.
 
     Raises:
       NotImplementedError: for an operation with no C++, naming it and the user's line.
     """
-    emitter = _Emitter()
+    emitter = _Emitter(max_elements)
     try:
         # Definitions of primitives are traced here; they must not show the mesh of the call.
         with use_abstract_mesh(AbstractMesh((), ())):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
+import math
 import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from jax_elementwise._codegen.emit import emit_body
 from jax_elementwise._codegen.iteration import IterationSpace, iteration_space
 from jax_elementwise._codegen.types import DType, dtype_of
 from jax_elementwise._codegen.values import Value
+from jax_elementwise._table import MAX_ELEMENTS
 
 if TYPE_CHECKING:
     from jax_elementwise._aliases import Aliases
@@ -66,7 +68,8 @@ def _body(functor: Functor) -> _Body:
     ins = tuple(_row(aval, functor) for aval in functor.in_avals)
     outs = tuple(_row(aval, functor) for aval in functor.out_avals)
     operands = [Value(f"in{i}", dtype, exact=True) for i, dtype in enumerate(ins)]
-    body = emit_body(functor.jaxpr, operands)
+    limit = math.inf if functor.is_derived else MAX_ELEMENTS
+    body = emit_body(functor.jaxpr, operands, max_elements=limit)
     parameters = [f"const {dtype.compute} in{i}" for i, dtype in enumerate(ins)]
     parameters += [f"{dtype.compute}& out{i}" for i, dtype in enumerate(outs)]
     results = [f"  out{i} = {result.code};" for i, result in enumerate(body.results)]

@@ -68,11 +68,11 @@ def round_if_needed(value: Value) -> Value:
     return Value(f"round_to<{value.dtype.storage}>({value.code})", value.dtype, exact=True)
 
 
-def known_dtype(aval: Any, what: str) -> DType:
+def known_dtype(aval: Any, what: str, max_elements: float = MAX_ELEMENTS) -> DType:
     """The row of an aval's dtype; raises UnsupportedError for large arrays and unknown dtypes."""
-    if aval.size > MAX_ELEMENTS:
+    if aval.size > max_elements:
         raise UnsupportedError(
-            f"{what}, an array of shape {aval.shape} per element (of more than {MAX_ELEMENTS} "
+            f"{what}, an array of shape {aval.shape} per element (of more than {max_elements} "
             "entries)"
         )
     dtype = dtype_of(aval.dtype)
