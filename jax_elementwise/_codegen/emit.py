@@ -241,8 +241,14 @@ class _Emitter:
         self.line("while (true) {")
         self._indent += 1
         (goes_on,) = self.jaxpr(condition, [*operands[:for_condition], *state])
-        self.line(f"if (!{self.bind(goes_on[()]).code}) break;")
-        self._advance(state, self.jaxpr(step, [*operands[for_condition:for_step], *state]))
+        test = " || ".join(self.bind(value).code for value in goes_on.flat)
+        self.line(f"if (!({test})) break;")
+        values = self.jaxpr(step, [*operands[for_condition:for_step], *state])
+        if goes_on.shape:  # one loop for all that jax.vmap made of one: some have ended already
+            values = [
+                self._where(goes_on, new, old) for new, old in zip(values, state, strict=True)
+            ]
+        self._advance(state, values)
         self._indent -= 1
         self.line("}")
         return state
@@ -280,6 +286,16 @@ class _Emitter:
             shapes = [var.aval.shape for var in equation.outvars[len(carry) :]]
             return [*carry, *(np.empty(shape, object) for shape in shapes)]
         return [*carry, *(np.stack(column) for column in zip(*stacked, strict=True))]
+
+    def _where(self, tests: Array, new: Array, old: Array) -> Array:
+        """One array or the other, by tests for its leading dimensions."""
+        tests = tests.reshape(tests.shape + (1,) * (new.ndim - tests.ndim))
+        triples = zip(np.broadcast_to(tests, new.shape).flat, new.flat, old.flat, strict=True)
+        values = [
+            self.bind(Value(f"{t.code} ? {x.code} : {y.code}", x.dtype, x.exact and y.exact))
+            for t, x, y in triples
+        ]
+        return array_of(values, new.shape)
 
     def _state(self, initial: Sequence[Array]) -> list[Array]:
         """Variables that go around a loop, with their first values."""
