@@ -1,10 +1,10 @@
 """Loops per element: Kepler's equation and the Mandelbrot set, side by side.
 
-    python benchmarks/loops.py [--quick] [--only ours,xla,cupy,cuda] [--json FILE]
+    python benchmarks/loops.py [--quick] [--only ours,xla,pallas,cupy,cuda] [--json FILE]
 
 The same arithmetic, on the same inputs, in turns: as a function of this package, under
-``jax.jit(jax.vmap(...))``, as a CuPy ``ElementwiseKernel`` as a user would write it, and as a CUDA
-kernel written by hand. A timing is that of several calls in a row; the median counts. Results are
+``jax.jit(jax.vmap(...))``, as a Pallas kernel, as a CuPy ``ElementwiseKernel`` as a user would write
+it, and as a CUDA kernel written by hand. A timing is that of several calls in a row; the median counts. Results are
 compared with each other.
 """
 
@@ -61,12 +61,12 @@ def mandelbrot(c_re, c_im):
 
 KEPLER = """
 float E = M + e * sinf(M), d = 1;
-int i = 0;
-while (fabsf(d) > 1e-6f && i < 50) {
+int steps = 0;
+while (fabsf(d) > 1e-6f && steps < 50) {
   SINCOS
   d = (E - e * s - M) / (1 - e * c);
   E -= d;
-  ++i;
+  ++steps;
 }
 out = E;
 """
@@ -74,14 +74,14 @@ SINES = "float s = sinf(E), c = cosf(E);"
 SINCOS = "float s, c; sincosf(E, &s, &c);"
 MANDELBROT = f"""
 float x = 0, y = 0;
-int i = 0;
-while (i < {MAX_STEPS} && x * x + y * y <= 4) {{
+int steps = 0;
+while (steps < {MAX_STEPS} && x * x + y * y <= 4) {{
   float t = x * x - y * y + a;
   y = 2 * x * y + b;
   x = t;
-  ++i;
+  ++steps;
 }}
-out = i;
+out = steps;
 """
 
 # ---- The contenders ------------------------------------------------------------------------------
@@ -127,6 +127,67 @@ extern "C" __global__ void {name}(const float* __restrict__ p, const float* __re
     return {
         "kepler": make("kepler", KEPLER.replace("SINCOS", SINCOS), "M", "e", "float", "float32"),
         "mandelbrot": make("mandelbrot", MANDELBROT, "a", "b", "int", "int32"),
+    }
+
+
+def pallas_functions():
+    """Pallas kernels, by Triton: a block of elements goes around until its last one is done."""
+    from jax.experimental import pallas
+    from jax.experimental.pallas import triton
+
+    def kepler_block(mean, eccentricity):
+        def unsettled(state):
+            _, step, count = state
+            return (jnp.max(jnp.abs(step)) > 1e-6) & (count < 50)
+
+        def newton(state):
+            anomaly, _, count = state
+            error = anomaly - eccentricity * jnp.sin(anomaly) - mean
+            step = error / (1 - eccentricity * jnp.cos(anomaly))
+            return anomaly - step, step, count + 1
+
+        start = mean + eccentricity * jnp.sin(mean)
+        return lax.while_loop(unsettled, newton, (start, jnp.ones_like(mean), 0))[0]
+
+    def mandelbrot_block(c_re, c_im):
+        def some_inside(state):
+            x, y, _, count = state
+            return (count < MAX_STEPS) & (jnp.min(x * x + y * y) <= 4)
+
+        def step(state):
+            x, y, steps, count = state
+            inside = x * x + y * y <= 4
+            x, y = (
+                jnp.where(inside, x * x - y * y + c_re, x),
+                jnp.where(inside, 2 * x * y + c_im, y),
+            )
+            return x, y, steps + inside.astype(jnp.int32), count + 1
+
+        zero = jnp.zeros_like(c_re)
+        steps = jnp.zeros(c_re.shape, jnp.int32)
+        return lax.while_loop(some_inside, step, (zero, zero, steps, 0))[2]
+
+    def make(function, dtype, block, warps):
+        def kernel(p, q, r):
+            r[...] = function(p[...], q[...])
+
+        def run(p, q):
+            spec = pallas.BlockSpec((block,), lambda i: (i,))
+            return pallas.pallas_call(
+                kernel,
+                out_shape=jax.ShapeDtypeStruct(p.shape, dtype),
+                grid=(p.size // block,),
+                in_specs=[spec, spec],
+                out_specs=spec,
+                compiler_params=triton.CompilerParams(num_warps=warps),
+            )(p, q)
+
+        return jax.jit(run)
+
+    # The best of a few sizes.
+    return {
+        "kepler": make(kepler_block, jnp.float32, 128, 1),
+        "mandelbrot": make(mandelbrot_block, jnp.int32, 256, 1),
     }
 
 
@@ -198,7 +259,7 @@ def main(argv=None):
     """Measures, prints and returns everything."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="only see that everything runs")
-    parser.add_argument("--only", default="ours,xla,cupy,cuda", help="contenders")
+    parser.add_argument("--only", default="ours,xla,pallas,cupy,cuda", help="contenders")
     parser.add_argument("--json", metavar="FILE", help="save all measurements")
     options = parser.parse_args(argv)
     about = machine()
@@ -212,7 +273,7 @@ def main(argv=None):
     wanted = options.only.split(",")
     contenders = {name: functions[name] for name in ("ours", "xla") if name in wanted}
     if on_gpu:
-        makers = {"cupy": cupy_functions, "cuda": cuda_functions}
+        makers = {"pallas": pallas_functions, "cupy": cupy_functions, "cuda": cuda_functions}
         contenders |= {name: make() for name, make in makers.items() if name in wanted}
     rows = {}
     for problem, xs in on_device.items():
