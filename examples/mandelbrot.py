@@ -8,6 +8,7 @@ through the loop, is the slope there. So the light in the picture is a derivativ
 """
 
 import argparse
+import math
 import time
 
 import jax
@@ -48,7 +49,7 @@ def escape(x, y, most):
     size = z.real**2 + z.imag**2
     escaped = size >= ESCAPED**2
     # How far beyond the border the last step went, on the scale on which each step doubles.
-    beyond = jnp.log2(jnp.log(jnp.where(escaped, size, ESCAPED**2)) / (2 * np.log(ESCAPED)))
+    beyond = jnp.log2(jnp.log(jnp.where(escaped, size, ESCAPED**2)) / math.log(ESCAPED**2))
     return steps, jnp.where(escaped, steps.astype(x.dtype) - beyond, -1)
 
 
