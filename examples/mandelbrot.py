@@ -2,9 +2,9 @@
 
 Needs matplotlib, which the extra ``test`` brings along.
 
-Each pixel squares and adds until it escapes, in a loop of its own: most leave after a few steps, and
-those in the set never do. The smooth count is a landscape around the set, and its gradient, taken
-through the loop, is the slope there. So the light in the picture is a derivative.
+Each pixel squares and adds until it escapes, in a loop of its own: most leave after a few steps,
+and those in the set never do. The smooth count is a landscape around the set, and its gradient,
+taken through the loop, is the slope there. So the light in the picture is a derivative.
 """
 
 import argparse
@@ -23,7 +23,12 @@ ESCAPED = 1000.0  # far out, where the smooth count no longer depends on how far
 VIEWS = (
     ("The set", -0.6 + 0.0j, 3.2, np.float32),
     ("Seahorse valley", -0.7465 + 0.1115j, 0.012, np.float32),
-    ("A spiral, 150 million times closer", -0.743643887037151 + 0.131825904205330j, 2e-8, np.float64),
+    (
+        "A spiral, 150 million times closer",
+        -0.743643887037151 + 0.131825904205330j,
+        2e-8,
+        np.float64,
+    ),
 )
 
 
