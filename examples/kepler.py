@@ -182,17 +182,15 @@ def draw(path, table, fit, truth):
     )
     sky, effort, descent = (axes[name] for name in "ABC")
     sky.set_facecolor("#0b1020")
-    x, y, *_ = orbits(*table[:, len(BODIES) :], 0.0)
+    x, y, *_ = orbits(*table, 0.0)
     sky.scatter(x, y, s=1.2, c="#8fa3c8", lw=0, alpha=0.7)
-    for name, body, color in zip(BODIES, table.T, plt.cm.Set2.colors, strict=False):
-        period = 2 * np.pi / GAUSS * body[0] ** 1.5
-        # Equal steps of time leave gaps at perihelion: squeeze them there.
-        turn = np.linspace(-1, 1, 2001)
-        phase = 0.5 * np.sign(turn) * np.abs(turn) ** 3
-        x, y, *_ = orbits(*body, (phase - body[-1] / (2 * np.pi)) * period)
-        sky.plot(x, y, color=color, lw=1.2)
-        x, y, *_ = orbits(*body, 0.0)
-        sky.plot(x, y, "o", color=color, ms=6, label=name)
+    real = table[:, : len(BODIES), None]
+    # Once around, from perihelion, where bodies are fast and points are close.
+    turn = 0.5 * np.linspace(-1, 1, 2001) ** 3
+    paths = orbits(*real[:5], 0.0, turn * 2 * np.pi / GAUSS * real[0] ** 1.5)
+    for i, (name, color) in enumerate(zip(BODIES, plt.cm.Set2.colors, strict=False)):
+        sky.plot(paths[0][i], paths[1][i], color=color, lw=1.2)
+        sky.plot(x[i], y[i], "o", color=color, ms=6, label=name)
     sky.plot(0, 0, "o", color="#ffd75e", ms=9)
     sky.set(xlim=(-4.2, 4.2), ylim=(-4.2, 4.2), aspect="equal", xlabel="AU", ylabel="AU")
     sky.set_title("Minor planets on 1 January 2025; dots are made up", loc="left")

@@ -174,7 +174,7 @@ def main(argv=None):
     check_slopes()
     large = jax.devices()[0].platform == "gpu" and not options.quick
     report_times(4096 if large else 120 if options.quick else 480, most=300)
-    draw(options.output, 720 if large else 120 if options.quick else 480, most=3000)
+    draw(options.output, 720 if large else 80 if options.quick else 480, most=3000)
     print(f"picture: {options.output}")
 
 
