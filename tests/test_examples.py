@@ -68,6 +68,55 @@ def test_digits_refuses_no_steps():
     assert "invalid positive value: '0'" in done.stderr
 
 
+def test_kepler(tmp_path):
+    picture = tmp_path / "kepler.png"
+    output = run("-W", "error", "examples/kepler.py", "--quick", "--output", picture)
+    steps = re.search(r"within \de-\d\d of SciPy's brentq, in at most (\d+) steps", output)
+    assert 5 <= int(steps.group(1)) <= 10
+    fit = re.search(r"eccentricity of Icarus: (0\.\d+) \+- 0\.000\d found, 0\.8269 is true", output)
+    assert abs(float(fit.group(1)) - 0.8269) < 0.003
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_mandelbrot(tmp_path):
+    picture = tmp_path / "mandelbrot.png"
+    output = run("-W", "error", "examples/mandelbrot.py", "--quick", "--output", picture)
+    counts = re.search(r"counts of 6912 pixels: (\d+\.\d+)% are NumPy's", output)
+    assert float(counts.group(1)) > 99.5
+    assert re.search(r"slopes: within \de-\d\d of differences", output)
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_implied_volatility(tmp_path):
+    picture = tmp_path / "implied_volatility.png"
+    output = run("-W", "error", "examples/implied_volatility.py", "--quick", "--output", picture)
+    assert re.search(r"volatilities come back within \de-1\d, ", output)
+    errors = re.findall(r"^  by (\w+) +(\d)e-1\d$", output, re.MULTILINE)
+    assert [name for name, _ in errors] == ["price", "spot", "strike", "years", "rate"]
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_loops_are_kernels_also_in_reverse():
+    # Lowered for CUDA, which needs no GPU.
+    program = """
+import jax, jax.numpy as jnp
+import implied_volatility, kepler, mandelbrot
+
+x = jnp.ones((8, 8))
+for function, count in (
+    (kepler.orbits, 7),
+    (mandelbrot.slopes, 2),
+    (implied_volatility.implied_volatility, 5),
+    (implied_volatility.sensitivities, 5),
+):
+    args = (x, x, 100) if function is mandelbrot.slopes else [x] * count
+    text = function.trace(*args).lower(lowering_platforms=("cuda",)).as_text()
+    print(text.count("stablehlo.custom_call @jax_elementwise_kernel"), "stablehlo.while" in text)
+"""
+    lines = run("-c", program, cwd=ROOT / "examples").splitlines()
+    assert lines == ["1 False", "2 False", "1 False", "1 False"]
+
+
 def test_bandwidth_quick(tmp_path):
     file = tmp_path / "measurements.json"
     output = run("-W", "error", "benchmarks/bandwidth.py", "--quick", "--json", file)
