@@ -18,7 +18,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from jax_elementwise._codegen import emit, primitives
+from jax_elementwise._codegen import control, primitives
 from jax_elementwise._codegen.arrays import ARRAYS
 from jax_elementwise._codegen.parametric import PARAMETRIC
 from jax_elementwise._codegen.primitives import MEANINGS, OPERATORS, Operator
@@ -156,7 +156,12 @@ CONTROL: dict[str, tuple[str, str]] = {
     ),
     "scan": (
         "`lax.scan`, `lax.fori_loop`",
-        f"written out, up to {emit.MAX_ELEMENTS} steps; what goes around is rounded to its dtype",
+        f"a loop; written out if it scans over something (up to {MAX_ELEMENTS} steps) or is short; "
+        "what goes around is rounded to its dtype",
+    ),
+    "while": (
+        "`lax.while_loop`, `lax.fori_loop`",
+        "a loop that each element leaves on its own; what goes around is rounded to its dtype",
     ),
     "elementwise": ("a function of this package", "written out"),
 }
@@ -291,9 +296,9 @@ def _rules() -> Iterator[str]:
         [", ".join(f"`{name}`" for name in names.split()), text] for names, text in GROUPS.items()
     ]
     yield from table(["primitives", "meaning"], rows)
-    _described(emit._CONTROL_FLOW, CONTROL, "CONTROL")
+    _described(control.CONTROL, CONTROL, "CONTROL")
     yield "## Control flow\n"
-    rows = [[f"`{name}`", *CONTROL[name]] for name in emit._CONTROL_FLOW]
+    rows = [[f"`{name}`", *CONTROL[name]] for name in control.CONTROL]
     yield from table(["primitive", "in JAX", "meaning"], rows)
     yield "Nested `jit`, `jax.checkpoint`, `custom_jvp` and `custom_vjp` are written out.\n"
 

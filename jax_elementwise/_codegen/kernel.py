@@ -10,11 +10,11 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from jax_elementwise._compat import has_long_loop
 from jax_elementwise._codegen.emit import emit_body
 from jax_elementwise._codegen.iteration import IterationSpace, iteration_space
 from jax_elementwise._codegen.types import DType, dtype_of
 from jax_elementwise._codegen.values import Value
+from jax_elementwise._compat import has_long_loop
 from jax_elementwise._table import MAX_ELEMENTS
 
 if TYPE_CHECKING:
