@@ -78,6 +78,8 @@ WRITTEN: dict[str, tuple[str, ...]] = {
     "digamma": ("jax.scipy.special.digamma(x)",),
     "bessel_i0e": ("jax.scipy.special.i0e(x)",),
     "bessel_i1e": ("jax.scipy.special.i1e(x)",),
+    "zeta": ("jax.scipy.special.zeta(x, y)",),
+    "polygamma": ("jax.scipy.special.polygamma(x, y)",),
     "conj": ("jnp.conj(x)",),
     "real": ("jnp.real(x)",),
     "imag": ("jnp.imag(x)",),
