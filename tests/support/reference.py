@@ -110,7 +110,8 @@ def _zeta_sum(s, q):
     """For s > 1 and no pole: Euler and Maclaurin's sum, that of mpmath being wrong for some q < 0."""
     below = max(0, -int(mpmath.floor(q)))
     if s > 2000:  # the terms about 0, where they are float64 numbers other than 0
-        return mpmath.fsum((q + k) ** -s for k in range(max(0, below - 1), below + 1))
+        sum_ = mpmath.fsum((q + k) ** -s for k in range(max(0, below - 1), below + 1))
+        return sum_ or mpmath.nan  # infinity less infinity at halves
     start = 0 if q > 10**6 else below + 20 + int(s)
     a = q + start
     sum_ = mpmath.fsum((q + k) ** -s for k in range(start)) + a ** (1 - s) / (s - 1) + a**-s / 2
@@ -137,7 +138,7 @@ def _polygamma(n, x):
         return _digamma(x)
     if n < 0 or mpmath.isinf(n) or n != mpmath.floor(n):
         return mpmath.nan
-    sum_ = _zeta(n + 1, x)
+    sum_ = _zeta(mpmath.mpf(float(n + 1)), x)
     sign = -1 if mpmath.fmod(n, 2) == 0 else 1
     return sign * sum_ * mpmath.gamma(n + 1) if mpmath.isfinite(sum_) else sign * sum_
 
@@ -205,7 +206,7 @@ NUMPY = {
     "bessel_i0e": _by_mpmath(functools.partial(_scaled_bessel, 0)),
     # mpmath has no negative zero.
     "bessel_i1e": lambda x: np.copysign(_by_mpmath(functools.partial(_scaled_bessel, 1))(x), x),
-    "zeta": _by_mpmath(_zeta),
+    "zeta": lambda s, q: np.where(s == 1, np.inf, _by_mpmath(_zeta)(s, q)),
     "polygamma": _by_mpmath(_polygamma),
     "floor": np.floor,
     "ceil": np.ceil,

@@ -40,7 +40,7 @@ JEW_DEVICE bool is_integer(T x) {
 }
 template <class T>
 JEW_DEVICE bool is_even(T x) {
-  return is_finite(x) && is_integer(x / 2);
+  return is_finite(x) && 2 * round_down(x / 2) == x;
 }
 
 // Nested sums 1 + quotient s (s + 1) z (1 + ...), s growing by 2. The quotients are those of
@@ -66,14 +66,15 @@ JEW_DEVICE double zeta_corrections(double s, double z) {
                           -0.025329131652661066, -0.025330005504037488);
 }
 
-// ((q + k) / unit)^-s. The rounding of q + k would cost s times itself: it is made up for.
+// ((q + k) / unit)^-s. The rounding of q + k would cost s times itself: it is made up for, unless s
+// is so large that no result is finite and not 0.
 template <class T>
 JEW_DEVICE T zeta_term(T s, T q, T k, T unit) {
   const T a = q + k;
   const T added = a - q;
   const T rounding = (q - (a - added)) + (k - added);
   const T term = power(a / unit, -s);
-  return multiply_add(-term, s * (rounding / a), term);
+  return multiply_add(-term, minimum(s * (rounding / a), T(1)), term);
 }
 
 // unit^s zeta(s, q) for s > 1 and q > 0, both finite. The unit keeps powers from overflow.
