@@ -31,9 +31,7 @@ def _inputs(row, dtype):
     rng = np.random.default_rng(3)
     special = reference.special_values(dtype)
     columns = [np.array(list(itertools.product(special, repeat=row.arity))).T.astype(special.dtype)]
-    random = [
-        reference.random_values(rng, dtype, 2000, domain) for domain in row.operand_domains()
-    ]
+    random = [reference.random_values(rng, dtype, 2000, domain) for domain in row.operand_domains()]
     columns.append(np.array(random))
     if row.arity == 1 and ulp.is_float(special.dtype):
         count = 500 if row.name in reference.SLOW else 20000

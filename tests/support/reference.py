@@ -107,7 +107,7 @@ def _digamma(x):
 
 
 def _zeta_sum(s, q):
-    """For s > 1 and no pole: Euler and Maclaurin's sum, that of mpmath being wrong for some q < 0."""
+    """For s > 1 and no pole: Euler and Maclaurin's sum. That of mpmath is wrong for q < -10."""
     below = max(0, -int(mpmath.floor(q)))
     if s > 2000:  # the terms about 0, where they are float64 numbers other than 0
         sum_ = mpmath.fsum((q + k) ** -s for k in range(max(0, below - 1), below + 1))
