@@ -160,6 +160,7 @@ CONTROL: dict[str, tuple[str, str]] = {
         "`lax.scan`, `lax.fori_loop`",
         f"written out, up to {emit.MAX_ELEMENTS} steps; what goes around is rounded to its dtype",
     ),
+    "while": ("`lax.while_loop`", "a loop of the kernel, as many steps as an element takes"),
     "elementwise": ("a function of this package", "written out"),
 }
 
