@@ -79,7 +79,7 @@ WRITTEN: dict[str, tuple[str, ...]] = {
     "bessel_i0e": ("jax.scipy.special.i0e(x)",),
     "bessel_i1e": ("jax.scipy.special.i1e(x)",),
     "zeta": ("jax.scipy.special.zeta(x, y)",),
-    "polygamma": ("jax.scipy.special.polygamma(x, y)",),
+    "polygamma": ("jax.scipy.special.polygamma(2, x)",),
     "conj": ("jnp.conj(x)",),
     "real": ("jnp.real(x)",),
     "imag": ("jnp.imag(x)",),
