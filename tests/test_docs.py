@@ -90,7 +90,7 @@ def _primitives(text, dtype):
     operands = [jax.ShapeDtypeStruct((), dtype)] * 2
     try:
         jaxpr = jax.make_jaxpr(lambda x, y: eval(text, {**modules, "x": x, "y": y}))(*operands)
-    except TypeError:
+    except (TypeError, ValueError):
         return set()
     return set(re.findall(r"= ([\w-]+)", str(jaxpr)))
 

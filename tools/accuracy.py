@@ -65,6 +65,8 @@ EXACT: dict[str, Callable] = {
     "erf_inv": mpmath.erfinv,
     "lgamma": lambda x: mpmath.log(abs(mpmath.gamma(x))),
     "digamma": mpmath.digamma,
+    "zeta": reference._zeta,
+    "polygamma": reference._polygamma,
     "bessel_i0e": lambda x: reference._scaled_bessel(0, x),
     "bessel_i1e": lambda x: reference._scaled_bessel(1, x),
 }
@@ -135,7 +137,7 @@ def arguments(rng: np.random.Generator, row: Operator, dtype: str, scale: float)
         return [_complex(rng, row, dtype, int(BY_MPMATH * scale)) for _ in range(row.arity)]
     limit = BY_MPMATH // 2 if row.name in reference.SLOW else None
     columns = []
-    for _ in range(row.arity):
+    for domain in row.operand_domains():
         values = reference.of_every_exponent(rng, dtype, every)
         if row.arity > 1 or limit:  # not every combination of them
             values = rng.permutation(values)[:limit]
@@ -144,7 +146,7 @@ def arguments(rng: np.random.Generator, row: Operator, dtype: str, scale: float)
         if row.name in TOTAL_ORDER:  # the reference widens, and so changes NaNs
             with np.errstate(invalid="ignore"):  # signalling NaNs
                 values = np.where(np.isnan(values), values.dtype.type(np.nan), values)
-        random = reference.random_values(rng, dtype, limit or count, row.domain)
+        random = reference.random_values(rng, dtype, limit or count, domain)
         columns.append(np.concatenate([random, values]))
     return columns
 

@@ -78,6 +78,8 @@ WRITTEN: dict[str, tuple[str, ...]] = {
     "digamma": ("jax.scipy.special.digamma(x)",),
     "bessel_i0e": ("jax.scipy.special.i0e(x)",),
     "bessel_i1e": ("jax.scipy.special.i1e(x)",),
+    "zeta": ("jax.scipy.special.zeta(x, y)",),
+    "polygamma": ("jax.scipy.special.polygamma(2, x)",),
     "conj": ("jnp.conj(x)",),
     "real": ("jnp.real(x)",),
     "imag": ("jnp.imag(x)",),
@@ -163,6 +165,7 @@ CONTROL: dict[str, tuple[str, str]] = {
         "`lax.while_loop`, `lax.fori_loop`",
         "a loop that each element leaves on its own; what goes around is rounded to its dtype",
     ),
+    "while": ("`lax.while_loop`", "a loop of the kernel, as many steps as an element takes"),
     "elementwise": ("a function of this package", "written out"),
 }
 

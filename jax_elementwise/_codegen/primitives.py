@@ -33,6 +33,7 @@ WIDE = (-30.0, 30.0)
 ABOVE_ONE = (1.0, 8.0)
 
 Forms = Mapping[str, str]
+Domain = tuple[float, float] | range
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,6 +50,7 @@ class Operator:
       complex_eps: largest error of complex results that the tests allow for, in machine epsilons of
         the result's magnitude; on a GPU, whose elementary functions are less exact, twice that.
       domain: where test inputs come from.
+      domains: the same for each operand, where they differ; a range is of integers.
       function: the name in ``jax.lax``.
       special: whether the special values (zeros of both signs, infinities, NaN, subnormals) are
         tested too, against ``jax.lax`` in float64.
@@ -62,10 +64,15 @@ class Operator:
     ulp: tuple[int, int] = (0, 0)
     complex_eps: int = 4
     domain: tuple[float, float] = REAL
+    domains: tuple[Domain, ...] = ()
     function: str = ""
     special: bool = True
     header: str = ""
     rounds: bool = False
+
+    def operand_domains(self) -> tuple[Domain, ...]:
+        """Where test inputs come from, operand by operand."""
+        return self.domains or (self.domain,) * self.arity
 
     def form(self, dtype: DType) -> str | None:
         """The C++ for operands of a dtype, or None where there is none."""
@@ -216,6 +223,22 @@ _ROWS = (
     Operator("digamma", _float("digamma({0})"), ulp=(4, 4), domain=POSITIVE, header="special.h"),
     Operator("bessel_i0e", _float("bessel_i0e({0})"), ulp=(3, 3), domain=WIDE, header="special.h"),
     Operator("bessel_i1e", _float("bessel_i1e({0})"), ulp=(3, 3), domain=WIDE, header="special.h"),
+    Operator(
+        "zeta",
+        _float("zeta({0}, {1})"),
+        arity=2,
+        ulp=(8, 6),
+        domains=((1.25, 12.0), (0.25, 16.0)),
+        header="zeta.h",
+    ),
+    Operator(
+        "polygamma",
+        _float("polygamma({0}, {1})"),
+        arity=2,
+        ulp=(8, 6),
+        domains=(range(6), (0.25, 16.0)),
+        header="zeta.h",
+    ),
     # Parts of complex numbers.
     Operator(
         "complex",
@@ -292,6 +315,8 @@ MEANINGS = {
     "digamma": "-inf at 0, NaN at the other poles",
     "bessel_i0e": "exp(-abs(x)) I0(x)",
     "bessel_i1e": "exp(-abs(x)) I1(x)",
+    "zeta": "sum of (q + k)^-s; infinity for s = 1, NaN below",
+    "polygamma": "derivative of order n of digamma; NaN unless n is 0, 1, 2, ...",
     "nextafter": "among the values of the dtype, subnormals included",
     "eq": "false if either is NaN; -0 is 0",
     "ne": "true if either is NaN",

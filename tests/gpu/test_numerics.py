@@ -32,12 +32,16 @@ FLOATS = [name for name in REALS if DTYPES[name].kind == "float"]
 INTS = [name for name, dtype in DTYPES.items() if dtype.kind == "int"]
 
 
-def inputs(dtypes, rng, *, domain=(-4.0, 4.0), special=True, bits=20000) -> list[np.ndarray]:
+def inputs(
+    dtypes, rng, *, domain=(-4.0, 4.0), domains=(), special=True, bits=20000
+) -> list[np.ndarray]:
     """Operands: random ones and, if asked for, every combination of special values.
 
+    They come from one domain, unless there is one for each of them.
     For one operand of a narrow dtype these are all of its values, for other floats random ``bits``.
     """
-    columns = [[reference.random_values(rng, dtype, SIZE, domain) for dtype in dtypes]]
+    pairs = zip(dtypes, domains or [domain] * len(dtypes), strict=True)
+    columns = [[reference.random_values(rng, dtype, SIZE, of) for dtype, of in pairs]]
     if special:
         values = [reference.special_values(dtype) for dtype in dtypes]
         columns.append([grid.ravel() for grid in np.meshgrid(*values, indexing="ij")])
@@ -95,7 +99,8 @@ def test_operator(name, dtype, rng, x64, kernels_only):
         pytest.skip(f"JAX {jax.__version__} has no public function for {name}")
     assert device.primitives(fun, *[dtype] * row.arity) == {name}
     bits = 300 if name in reference.SLOW else 20000
-    operands = inputs([dtype] * row.arity, rng, domain=row.domain, special=row.special, bits=bits)
+    domains = row.operand_domains()
+    operands = inputs([dtype] * row.arity, rng, domains=domains, special=row.special, bits=bits)
     if name in reference.POSITIVE_ONLY and dtype in FLOATS:
         keep = ~((operands[0] < 0) & np.isfinite(operands[0]))
         operands = [x[keep] for x in operands]

@@ -50,9 +50,14 @@ def by_lax(row, inputs: np.ndarray, result: np.dtype) -> np.ndarray:
             return np.where(inputs[0] == inputs[1], inputs[1], np.nextafter(*inputs))
         if DTYPES[inputs.dtype.name].kind == "float":
             inputs = inputs.astype(np.float64)
-        values = np.asarray(lax_function(row)(*map(jnp.asarray, inputs)))
+        values = np.array(lax_function(row)(*map(jnp.asarray, inputs)))
         if row.name == "digamma":  # JAX 0.10 had NaN at zero
             values = np.where(inputs[0] == 0, -np.inf, values)
+        if row.name == "polygamma":
+            values = np.where((inputs == 0).all(axis=0), -np.inf, values)
+        if row.name in ("zeta", "polygamma"):  # XLA multiplies infinity by 0
+            overflows = (inputs[0] > 200) & np.isfinite(inputs).all(axis=0)
+            values[overflows] = NUMPY[row.name](*inputs[:, overflows])
         return values.astype(result)
 
 
@@ -76,9 +81,10 @@ def _libm(name):
 def _by_mpmath(function):
     """A function of mpmath's numbers, evaluated with 40 digits."""
 
-    def evaluate(x):
+    def evaluate(*xs):
         with mpmath.workdps(40):
-            return float("nan") if np.isnan(x) else float(function(mpmath.mpf(float(x))))
+            numbers = [mpmath.mpf(float(x)) for x in xs]
+            return float("nan") if np.isnan(xs).any() else float(function(*numbers))
 
     return np.vectorize(evaluate, otypes=[np.float64])
 
@@ -98,6 +104,43 @@ def _digamma(x):
     if x == 0:
         return -mpmath.inf
     return mpmath.nan if x < 0 and x == mpmath.floor(x) else mpmath.digamma(x)
+
+
+def _zeta_sum(s, q):
+    """For s > 1 and no pole: Euler and Maclaurin's sum. That of mpmath is wrong for q < -10."""
+    below = max(0, -int(mpmath.floor(q)))
+    if s > 2000:  # the terms about 0, where they are float64 numbers other than 0
+        sum_ = mpmath.fsum((q + k) ** -s for k in range(max(0, below - 1), below + 1))
+        return sum_ or mpmath.nan  # infinity less infinity at halves
+    start = 0 if q > 10**6 else below + 20 + int(s)
+    a = q + start
+    sum_ = mpmath.fsum((q + k) ** -s for k in range(start)) + a ** (1 - s) / (s - 1) + a**-s / 2
+    for k in range(1, 25):
+        coefficient = mpmath.bernoulli(2 * k) / mpmath.factorial(2 * k)
+        sum_ += coefficient * mpmath.rf(s, 2 * k - 1) * a ** (1 - s - 2 * k)
+    return sum_
+
+
+def _zeta(s, q):
+    """As in XLA where it has no value."""
+    is_pole = q <= 0 and q == mpmath.floor(q)
+    if s == 1 or (is_pole and mpmath.fmod(s, 2) == 0):
+        return mpmath.inf
+    invalid = s < 1 or is_pole or mpmath.isinf(s) or mpmath.isinf(q)
+    if invalid or (q < 0 and s != mpmath.floor(s)):
+        return mpmath.nan
+    return _zeta_sum(s, q)
+
+
+def _polygamma(n, x):
+    """As in XLA where it has no value."""
+    if n == 0:
+        return _digamma(x)
+    if n < 0 or mpmath.isinf(n) or n != mpmath.floor(n):
+        return mpmath.nan
+    sum_ = _zeta(mpmath.mpf(float(n + 1)), x)
+    sign = -1 if mpmath.fmod(n, 2) == 0 else 1
+    return sign * sum_ * mpmath.gamma(n + 1) if mpmath.isfinite(sum_) else sign * sum_
 
 
 def _total_order(x):
@@ -163,6 +206,8 @@ NUMPY = {
     "bessel_i0e": _by_mpmath(functools.partial(_scaled_bessel, 0)),
     # mpmath has no negative zero.
     "bessel_i1e": lambda x: np.copysign(_by_mpmath(functools.partial(_scaled_bessel, 1))(x), x),
+    "zeta": lambda s, q: np.where(s == 1, np.inf, _by_mpmath(_zeta)(s, q)),
+    "polygamma": _by_mpmath(_polygamma),
     "floor": np.floor,
     "ceil": np.ceil,
     "is_finite": np.isfinite,
@@ -180,7 +225,7 @@ NUMPY = {
 }
 
 # Those that mpmath computes, in a millisecond each.
-SLOW = frozenset({"digamma", "bessel_i0e", "bessel_i1e"})
+SLOW = frozenset({"digamma", "bessel_i0e", "bessel_i1e", "zeta", "polygamma"})
 
 # Near their roots among the negative numbers, relative errors have no bound.
 POSITIVE_ONLY = frozenset({"digamma", "lgamma"})
@@ -210,7 +255,10 @@ def special_values(dtype: str) -> np.ndarray:
 
 
 def random_values(rng: np.random.Generator, dtype: str, count: int, domain) -> np.ndarray:
-    """Numbers of every size that is in a domain; for integers, of every size there is."""
+    """Numbers of every size that is in a domain; for integers, of every size there is.
+
+    A range as domain is of whole numbers.
+    """
     if dtype == "bool":
         return rng.integers(0, 2, count).astype(bool)
     if DTYPES[dtype].kind == "int":
@@ -221,6 +269,8 @@ def random_values(rng: np.random.Generator, dtype: str, count: int, domain) -> n
         part = "float32" if dtype == "complex64" else "float64"
         pairs = [random_values(rng, part, count, domain) for _ in range(2)]
         return np.stack(pairs, axis=1).view(dtype).ravel()
+    if isinstance(domain, range):
+        return rng.choice(domain, count).astype(np_dtype(dtype))
     low, high = domain
     values = rng.uniform(low, high, count)
     # A third of them is close to 0, where relative accuracy is hard to keep.
