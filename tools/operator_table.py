@@ -23,6 +23,7 @@ from jax_elementwise._codegen.arrays import ARRAYS
 from jax_elementwise._codegen.parametric import PARAMETRIC
 from jax_elementwise._codegen.primitives import MEANINGS, OPERATORS, Operator
 from jax_elementwise._codegen.types import DTYPES, DType
+from jax_elementwise._table import MAX_ELEMENTS
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "operators.md"
@@ -165,7 +166,6 @@ CONTROL: dict[str, tuple[str, str]] = {
         "`lax.while_loop`, `lax.fori_loop`",
         "a loop that each element leaves on its own; what goes around is rounded to its dtype",
     ),
-    "while": ("`lax.while_loop`", "a loop of the kernel, as many steps as an element takes"),
     "elementwise": ("a function of this package", "written out"),
 }
 
