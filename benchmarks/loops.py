@@ -3,9 +3,9 @@
     python benchmarks/loops.py [--quick] [--only ours,xla,pallas,cupy,cuda] [--json FILE]
 
 The same arithmetic, on the same inputs, in turns: as a function of this package, under
-``jax.jit(jax.vmap(...))``, as a Pallas kernel, as a CuPy ``ElementwiseKernel`` as a user would write
-it, and as a CUDA kernel written by hand. A timing is that of several calls in a row; the median counts. Results are
-compared with each other.
+``jax.jit(jax.vmap(...))``, as a Pallas kernel, as a CuPy ``ElementwiseKernel`` as a user would
+write it, and as a CUDA kernel written by hand. A timing is that of several calls in a row; the
+median counts. Results are compared with each other.
 """
 
 import argparse
