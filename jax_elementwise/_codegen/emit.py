@@ -241,7 +241,7 @@ class _Emitter:
         self.line("while (true) {")
         self._indent += 1
         (goes_on,) = self.jaxpr(condition, [*operands[:for_condition], *state])
-        test = " || ".join(self.bind(value).code for value in goes_on.flat)
+        test = " || ".join(self.bind(value).code for value in goes_on.flat) or "false"
         self.line(f"if (!({test})) break;")
         values = self.jaxpr(step, [*operands[for_condition:for_step], *state])
         if goes_on.shape:  # one loop for all that jax.vmap made of one: some have ended already
