@@ -50,14 +50,14 @@ def _mixed(x, y, i):
             narrow * jnp.bfloat16(1.3),
             wide / 3,
             pair * lax.complex(y, jnp.float32(1)),
-            count + jnp.uint8(200),
+            count + jnp.uint8(1),
         )
 
     start = (
         *(x, x > y, i.astype(jnp.int8), i, x.astype(jnp.bfloat16), x.astype(jnp.float64)),
         *(lax.complex(x, y), jnp.uint8(0)),
     )
-    return lax.while_loop(lambda s: s[-1] < 200 - 3 * _small(i), step, start)
+    return lax.while_loop(lambda s: s[-1] < _small(i) // 2, step, start)
 
 
 def _swapped(x, y, i):
@@ -84,7 +84,7 @@ def _captured(x, y, i):
     """Values from outside, in the condition, in the step and in both."""
     limit, most = jnp.abs(y) * 8, _small(i) + 20
     return lax.while_loop(
-        lambda s: (s[0] < limit) & (s[1] < most), lambda s: (s[0] + y * y, s[1] + 1), (x, i)
+        lambda s: (s[0] < limit) & (s[1] < most), lambda s: (s[0] + y * y, s[1] + 1), (x, _small(i))
     )
 
 
@@ -253,7 +253,7 @@ def _lanes(x, y, i):
 
     def doubled(start, limit):
         return lax.while_loop(
-            lambda s: s[0] < limit, lambda s: (s[0] + s[0], s[1] + 1), (jnp.abs(start) + 1, 0)
+            lambda s: s[0] < limit, lambda s: (s[0] + s[0], s[1] + 1), (abs(start) % 8 + 1, 0)
         )
 
     def vectors(row, n):
@@ -267,8 +267,8 @@ def _lanes(x, y, i):
     rows = jnp.stack([values[:2], values[1:]])
     return (
         jax.vmap(doubled, (0, None))(values, 40),
-        jax.vmap(doubled, (None, 0))(x, values * 5),
-        jax.vmap(jax.vmap(doubled, (0, None)), (None, 0))(values, rows[0]),
+        jax.vmap(doubled, (None, 0))(x, values % 50 * 5),
+        jax.vmap(jax.vmap(doubled, (0, None)), (None, 0))(values, rows[0] % 50),
         jax.vmap(vectors)(rows, counts),
         jax.vmap(lambda n: lax.fori_loop(0, n, lambda k, c: c - y, x))(counts),
         jax.vmap(doubled, (0, None))(values[:0], 40),
