@@ -288,7 +288,7 @@ CASES = {
     "swapped": Case(_swapped, NUMBERS),
     "unchanged": Case(_unchanged, NUMBERS),
     "captured": Case(_captured, ("float32", "int32")),
-    "no_steps": Case(_no_steps, ("float32", "bfloat16", "int32")),
+    "no_steps": Case(_no_steps, ("float32", "bfloat16", "int32"), special=False),
     "collatz": Case(_collatz),
     "power": Case(_power, ("float32", *INTEGERS), special=False),
     "narrow": Case(_narrow, special=False),
