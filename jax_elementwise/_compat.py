@@ -130,9 +130,7 @@ def _looping(name: str, *operands: Any) -> Any:
 def definition(equation: Any) -> Any | None:
     """A primitive's definition in terms of others, as a closed jaxpr; None where it has none."""
     if equation.primitive.name in _LOOPING:
-        avals = [
-            jax.ShapeDtypeStruct(atom.aval.shape, atom.aval.dtype) for atom in equation.invars
-        ]
+        avals = [jax.ShapeDtypeStruct(atom.aval.shape, atom.aval.dtype) for atom in equation.invars]
         return jax.make_jaxpr(functools.partial(_looping, equation.primitive.name))(*avals)
     primitive = equation.params.get("_prim")  # JAX 0.12: hijax, for example jnp.searchsorted
     if primitive is None or not hasattr(primitive, "expand"):

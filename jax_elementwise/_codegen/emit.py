@@ -379,9 +379,7 @@ class Body:
     headers: list[str]
 
 
-def emit_body(
-    jaxpr: Any, operands: Sequence[Value], *, max_elements: float = MAX_ELEMENTS
-) -> Body:
+def emit_body(jaxpr: Any, operands: Sequence[Value], *, max_elements: float = MAX_ELEMENTS) -> Body:
     """The C++ that computes a closed scalar jaxpr.
 
     Args:

@@ -336,7 +336,7 @@ def _kepler(x, y, i):
 
 
 def _mandelbrot(x, y, i):
-    return mandelbrot(x * 0, y / 16 - 0.5)[1]
+    return mandelbrot(x * 0, (y + x / 4) / 8 - 0.5)[1]
 
 
 def _rotation(x, y, i):

@@ -145,7 +145,9 @@ def test_lanes_that_end_at_different_times(rng):
         return jax.vmap(one)(jnp.stack([x, 3 * x, 5 * x])) @ jnp.array([1, 100, 10000])
 
     x, limit = (rng.integers(*ends, COUNT).astype(np.float32) for ends in ((1, 9), (1, 1000)))
-    counts = [np.maximum(np.ceil(np.log2(limit / (k * x.astype(np.float64)))), 0) for k in (1, 3, 5)]
+    counts = [
+        np.maximum(np.ceil(np.log2(limit / (k * x.astype(np.float64)))), 0) for k in (1, 3, 5)
+    ]
     expected = counts[0] + 100 * counts[1] + 10000 * counts[2]
     np.testing.assert_array_equal(device.run(doublings, x, limit), expected)
 
