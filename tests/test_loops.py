@@ -269,7 +269,7 @@ def test_values_and_derivatives_are_those_of_the_loop_written_out(make, loop, x6
         point = (x[3], y[1, 0])
         actual, expected = (jax.hessian(_total(g), (0, 1))(*point) for g in (f, r))
         assert_same(actual, expected, 1e6)
-    forward, backward = calls(every, x, y)
+    _, backward = calls(every, x, y)
     assert len(backward.outvars) == 2
     assert len(set(kernels(lowered(every, x, y)))) == len(kernels(lowered(every, x, y))) == 2
 

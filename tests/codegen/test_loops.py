@@ -64,7 +64,7 @@ def _swapped(x, y, i):
     """Each takes the place of the next; one is the negative of another's old value."""
 
     def step(state):
-        a, b, c, d, n = state
+        a, b, c, _, n = state
         return b, c, a, -a, n + 1
 
     return lax.while_loop(lambda s: s[-1] < _small(i), step, (x, y, x, y, 0))
