@@ -12,6 +12,7 @@ from typing import Any
 
 import jax
 import jax.extend.core as jex
+import jax.numpy as jnp
 from jax._src import source_info_util  # JAX 0.10 to 0.12: no public way to an equation's line
 from jax._src.lax import special  # JAX 0.10 to 0.12: definitions of functions that loop
 from jax.interpreters import partial_eval
@@ -119,12 +120,18 @@ _LOOPING: dict[str, Any] = {
 }
 
 
+def _looping(name: str, *operands: Any) -> Any:
+    """One of these functions; as in JAX, of narrow floats in float32."""
+    dtype = operands[0].dtype
+    wide = jnp.promote_types(dtype, jnp.float32)
+    return _LOOPING[name](*(x.astype(wide) for x in operands), dtype=wide).astype(dtype)
+
+
 def definition(equation: Any) -> Any | None:
     """A primitive's definition in terms of others, as a closed jaxpr; None where it has none."""
     if equation.primitive.name in _LOOPING:
-        avals = [jax.ShapeDtypeStruct((), atom.aval.dtype) for atom in equation.invars]
-        function = functools.partial(_LOOPING[equation.primitive.name], dtype=avals[0].dtype)
-        return jax.make_jaxpr(function)(*avals)
+        avals = [jax.ShapeDtypeStruct(atom.aval.shape, atom.aval.dtype) for atom in equation.invars]
+        return jax.make_jaxpr(functools.partial(_looping, equation.primitive.name))(*avals)
     primitive = equation.params.get("_prim")  # JAX 0.12: hijax, for example jnp.searchsorted
     if primitive is None or not hasattr(primitive, "expand"):
         return None

@@ -323,7 +323,8 @@ def _transpose(
 
         unknowns = [jax.ShapeDtypeStruct((), avals[i].dtype) for i in undefined]
         if by_lanes:
-            return _transpose_by_lanes(linear, unknowns, args[len(known) :])
+            of_lanes = linear if functor.is_derived else functools.partial(_linear_part, linear)
+            return _transpose_by_lanes(of_lanes, unknowns, args[len(known) :])
         return list(jax.linear_transpose(linear, *unknowns)(list(args[len(known) :])))
 
     closed = _derive(
@@ -331,6 +332,12 @@ def _transpose(
     )
     pruned, _ = _compat.dce(closed, [True] * len(undefined), keep_inputs=True)
     return Functor(f"{functor.name}_transpose", pruned, is_derived=True)
+
+
+def _linear_part(affine: Callable[..., list[Any]], *values: Any) -> list[Any]:
+    """What a function that a user says is linear adds to its values at zero."""
+    zeros = tuple(jnp.zeros_like(value) for value in values)
+    return list(jax.jvp(affine, zeros, values)[1])
 
 
 def _transpose_by_lanes(

@@ -207,7 +207,7 @@ def _elementwise_batch(
             for x, d in zip(operands, dims, strict=True)
         ]
     else:  # the batch dimension goes to the front, before as many others as any operand has
-        after = max(x.ndim - (d is not None) for x, d in zip(operands, dims, strict=True))
+        after = max(jnp.ndim(x) - (d is not None) for x, d in zip(operands, dims, strict=True))
         aligned = [
             x if d is None else _pad(jnp.moveaxis(x, d, 0), after)
             for x, d in zip(operands, dims, strict=True)
@@ -218,7 +218,7 @@ def _elementwise_batch(
 
 def _insert_one(x: Any, after: int) -> Any:
     """``x`` with one more dimension before its last ``after`` ones, if it has more than those."""
-    return lax.expand_dims(x, (x.ndim - after,)) if x.ndim > after else x
+    return lax.expand_dims(x, (jnp.ndim(x) - after,)) if jnp.ndim(x) > after else x
 
 
 def _pad(x: Any, after: int) -> Any:

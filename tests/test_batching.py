@@ -237,3 +237,10 @@ def test_random_calls_make_nothing_larger(axis, other, ones):
     y = random_array(rng, own if other is None else _insert(own, other, 16))
     f = jax.vmap(je.elementwise(lambda x, y: x + y), (axis, other))
     assert enlargements(f, x, y) == ([], [])
+
+
+def test_python_numbers_beside_mapped_operands():
+    """JAX passes them on as they are, which are no arrays."""
+    f = je.elementwise(lambda x, y: jnp.sin(x) * y)
+    np.testing.assert_allclose(jax.jacrev(f)(0.7, 2.0), 2 * np.cos(0.7), rtol=1e-6)
+    np.testing.assert_allclose(jax.hessian(f)(0.7, 2.0), -2 * np.sin(0.7), rtol=1e-6)

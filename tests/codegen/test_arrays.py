@@ -312,10 +312,6 @@ def test_moving_elements_writes_no_code():
 # ---- Refusals ------------------------------------------------------------------------------------
 
 
-def _steps(x):
-    return lax.fori_loop(0, 65, lambda _, c: c + x, x)
-
-
 def _entries(x):
     return jnp.sum(jnp.full((65,), x))
 
@@ -343,7 +339,6 @@ def _rows_of_rows(x):
 @pytest.mark.parametrize(
     ("fun", "what"),
     [
-        (_steps, r"a scan of 65 steps \(more than 64\)"),
         (
             _entries,
             r"broadcast_in_dim, an array of shape \(65,\) per element \(of more than 64 entries\)",
