@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -68,6 +69,11 @@ Words find_compiler() {
       "environment variable CXX.");
 }
 
+std::string read_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return std::string((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+}
+
 // ---- Knowing it
 // ----------------------------------------------------------------------------------
 
@@ -87,6 +93,17 @@ Words operator+(Words left, const Words& right) {
                     "): " + result.output);
 }
 
+// Whatever order the lines are in: that of g++'s macros depends on the names of files.
+std::uint64_t hash_of_lines(const std::string& text) {
+  std::istringstream stream(text);
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  std::sort(lines.begin(), lines.end());
+  std::uint64_t hash = fnv1a("");
+  for (const std::string& line : lines) hash = fnv1a("\n", fnv1a(line, hash));
+  return hash;
+}
+
 // Which instructions the compiler would use here, and which C library it compiles for, as its
 // macros say it: the name "native" does not tell one CPU from another, and a home directory, and so
 // the cache, may be shared by several.
@@ -95,19 +112,25 @@ HostCompiler examine(const Words& command) {
   const ProcessResult version = run_process(command + Words{"--version"});
   if (!version.failure.empty()) refuse(command, version);
   const TemporaryDirectory directory;
-  const Words probe{"-std=c++17", "-nostdinc++", "-dM", "-E",
+  const std::string macros = directory.path() + "/macros";
+  const Words probe{"-std=c++17",
+                    "-nostdinc++",
+                    "-dM",
+                    "-E",
+                    "-o",
+                    macros,
                     directory.write("probe.cc", "#include <math.h>\n")};
-  ProcessResult macros = run_process(command + (Words{compiler.target} + probe));
-  if (!macros.failure.empty()) {
+  ProcessResult result = run_process(command + (Words{compiler.target} + probe));
+  if (!result.failure.empty()) {
     compiler.target = "";
-    macros = run_process(command + probe);
+    result = run_process(command + probe);
   }
-  if (!macros.failure.empty()) refuse(command, macros);
+  if (!result.failure.empty()) refuse(command, result);
   std::error_code error;
   const fs::path real = fs::canonical(command[0], error);
   compiler.identity = (error ? command[0] : real.string()) + "\n" +
                       version.output.substr(0, version.output.find('\n')) + "\nmacros " +
-                      std::to_string(fnv1a(macros.output));
+                      std::to_string(hash_of_lines(read_file(macros)));
   return compiler;
 }
 
@@ -160,11 +183,6 @@ Words options_of(const HostCompiler& compiler, const CompileRequest& request) {
     }
   }
   return options;
-}
-
-std::string read_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return std::string((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
 }
 
 std::string without(std::string text, const std::string& part) {
