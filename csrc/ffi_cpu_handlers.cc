@@ -1,5 +1,8 @@
 // The handlers for CPUs, where XLA has no stage before each execution: what a program needs is
 // loaded when it is.
+#include <algorithm>
+#include <functional>
+
 #include "ffi_call.h"
 #include "ffi_handlers.h"
 #include "runtime/host_kernel.h"
@@ -26,7 +29,7 @@ ffi::Error execute(ffi::ThreadPool& pool, ffi::RemainingArgs inputs, ffi::Remain
     const auto schedule = [&pool](std::function<void()> task) { pool.Schedule(std::move(task)); };
     // The calling thread is one of the pool's, or waits while they work.
     runtime::run_on_host(kernel, make_call(inputs, outputs, attributes),
-                         {pool.num_threads() - 1, schedule});
+                         {std::max<std::int64_t>(pool.num_threads() - 1, 0), schedule});
   });
 }
 

@@ -29,8 +29,8 @@ pytestmark = pytest.mark.usefixtures("host_compiler")
 
 kernel = functools.partial(je.elementwise, lowering="kernel")
 by_xla = functools.partial(je.elementwise, lowering="xla")
-FLOATS = ("float32", "float64", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
-INTS = ("int8", "uint8", "int16", "uint32", "int64", "uint64")
+FLOATS = ("float32", "float64", "bfloat16", "float8_e5m2")
+INTS = ("int8", "uint32", "int64")
 CUSTOM_CALL = jax.export.DisabledSafetyCheck.custom_call(TARGET)
 
 
@@ -41,8 +41,9 @@ def calls_on_cpu(fun, *args):
 # ---- Values --------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("part", range(4))
 @pytest.mark.parametrize("dtype", [*FLOATS, *INTS])
-def test_every_operator(dtype, rng, x64):
+def test_every_operator(dtype, part, rng, x64):
     """Against ``jax.lax`` in float64, and for float64 against NumPy, to the bounds of the table."""
     rows = [
         row
@@ -51,8 +52,7 @@ def test_every_operator(dtype, rng, x64):
         and reference.lax_function(row) is not None
         and name not in ("complex", "conj")
     ]
-    for i in range(0, len(rows), 16):
-        check_rows(rows[i : i + 16], dtype, rng)
+    check_rows(rows[part::4], dtype, rng)
 
 
 def check_rows(rows, dtype, rng):
@@ -64,8 +64,7 @@ def check_rows(rows, dtype, rng):
     def every(*xs):
         functions = map(reference.lax_function, rows)
         return [
-            f(*xs[end - row.arity : end])
-            for f, row, end in zip(functions, rows, ends, strict=True)
+            f(*xs[end - row.arity : end]) for f, row, end in zip(functions, rows, ends, strict=True)
         ]
 
     results = every(*itertools.chain(*operands))
@@ -253,8 +252,9 @@ def test_arrays_spread_over_devices(kind, rng):
         pytest.skip("needs 8 devices")
     mesh = jax.make_mesh((8,), ("x",), axis_types=(kind,))
     x, w = random_array(rng, (64, 1024)), random_array(rng, (1024,))
-    spread = jax.device_put(x, NamedSharding(mesh, P("x"))), jax.device_put(
-        w, NamedSharding(mesh, P())
+    spread = (
+        jax.device_put(x, NamedSharding(mesh, P("x"))),
+        jax.device_put(w, NamedSharding(mesh, P())),
     )
     f = kernel(lambda x, w: jnp.sin(x) * w)
     mapped = jax.shard_map(

@@ -1,4 +1,4 @@
-"""The C++ compiler of this machine: where it is found, what it fails at, and its part of the cache."""
+"""The C++ compiler of this machine: where it is found, what it fails at, its part of the cache."""
 
 import json
 import os
@@ -13,13 +13,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from cases import run_python
+from support import simt
 from support.extension import entries
 
 import jax_elementwise as je
 from jax_elementwise import _kernels, _runtime
 from jax_elementwise._codegen.iteration import iteration_space
 from jax_elementwise._codegen.kernel import Kernel
-from support import simt
 
 pytestmark = pytest.mark.usefixtures("host_compiler")
 
@@ -83,7 +83,7 @@ except RuntimeError as error:
 @pytest.mark.parametrize(
     ("environment", "message"),
     [
-        ({"CXX": "", "PATH": ""}, "there is no c[+][+], g[+][+] or clang[+][+] on PATH. Install one"),
+        ({"CXX": "", "PATH": ""}, "there is no c[+][+], .* on PATH. Install one"),
         ({"CXX": "/nowhere/c++"}, "CXX names a compiler that is not there: /nowhere/c[+][+]"),
         ({"CXX": "no such -compiler"}, "CXX names a compiler that is not there: no such -compiler"),
         ({"CXX": "/bin/false"}, r"/bin/false does not work \(exit status 1\)"),
@@ -96,7 +96,9 @@ def test_without_a_compiler_auto_warns_once_and_kernel_is_an_error(environment, 
     assert re.match(pattern, printed)
 
 
-def test_the_environment_names_a_compiler_with_spaces_or_arguments(directory, tmp_path, monkeypatch):
+def test_the_environment_names_a_compiler_with_spaces_or_arguments(
+    directory, tmp_path, monkeypatch
+):
     log = tmp_path / "log"
     named = wrapper(tmp_path / "a path; with 'spaces'" / "c++", f'echo "$1" >> {log}')
     for value in (str(named), f"{wrapper(tmp_path / 'c++', f'echo $1 >> {log}')} -DFIRST=1"):
@@ -120,7 +122,8 @@ def test_every_compiler_has_entries_of_its_own(directory, tmp_path, monkeypatch)
 def test_every_cpu_has_entries_of_its_own(directory, tmp_path, monkeypatch):
     """What a home directory that several machines share may hold is not run on the wrong one."""
     kernel, flags = new_kernel(), tmp_path / "flags"
-    text = f'for w; do [ "$w" = -march=native ] || set -- "$@" "$w"; shift; done\nset -- "$@" $(cat {flags})'
+    keep = 'for w; do [ "$w" = -march=native ] || set -- "$@" "$w"; shift; done'
+    text = f'{keep}\nset -- "$@" $(cat {flags})'
     compiler = wrapper(tmp_path / "c++", text)
     monkeypatch.setenv("CXX", str(compiler))
     for number, macros in enumerate(("-DAVX=1", "-DAVX=2")):

@@ -1,4 +1,4 @@
-"""A call on a CPU: XLA's operations, or the kernel that a GPU runs, by the machine's C++ compiler."""
+"""A call on a CPU: XLA's operations, or the kernel of CUDA, by the machine's C++ compiler."""
 
 from __future__ import annotations
 

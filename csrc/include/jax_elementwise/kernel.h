@@ -19,7 +19,7 @@ struct Walk {
 
 namespace detail {
 
-// On a GPU those of a thread; elsewhere host.h says which.
+// Those of a thread, unless the caller said which (host.h).
 #if !defined(JEW_HOST)
 template <class Index>
 JEW_DEVICE Walk<Index> walk(Index packs) {
