@@ -70,7 +70,7 @@ def nvrtc():
         pytest.skip("NVRTC is not installed (package nvidia-cuda-nvrtc)")
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def host_compiler():
     """For tests that compile kernels for a CPU: skips them where there is no compiler."""
     names = [os.environ["CXX"]] if os.environ.get("CXX") else ["c++", "g++", "clang++"]
