@@ -323,11 +323,12 @@ GOOD = simt.make_kernel(lambda x: x + 1, ["float32"])
         ({"format": np.int64(7)}, "made for format 7 .* reads format 1"),
         ({"source": "int f() { return nothing; }", "digest": "b"}, "'nothing' was not declared|"
          "undeclared identifier 'nothing'"),
+        ({"name": "../k", "digest": "d"}, "no name of a kernel: ../k"),
         ({"spans": np.array([1, 1], np.int64)}, "1 operands where the kernel has 2"),
         ({"groups": np.array([2], np.int64), "digest": "c"}, None),
         ({"groups": np.array([], np.int64)}, "do not cover"),
     ],
-    ids=["format", "source", "operands", "none", "groups"],
+    ids=["format", "source", "name", "operands", "none", "groups"],
 )  # fmt: skip
 def test_what_a_program_may_hold_wrong_is_an_error(changes, message):
     attributes = {

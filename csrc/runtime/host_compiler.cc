@@ -23,8 +23,7 @@ namespace {
 namespace fs = std::filesystem;
 using Words = std::vector<std::string>;
 
-// ---- Finding it
-// ----------------------------------------------------------------------------------
+// ---- Finding it ---------------------------------------------------------------------------------
 
 bool is_program(const fs::path& path) {
   std::error_code error;
@@ -74,8 +73,7 @@ std::string read_file(const std::string& path) {
   return std::string((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
 }
 
-// ---- Knowing it
-// ----------------------------------------------------------------------------------
+// ---- Knowing it ---------------------------------------------------------------------------------
 
 struct HostCompiler {
   Words command;
@@ -152,8 +150,7 @@ const HostCompiler& host_compiler() {
   return known.emplace(key, examine(command)).first->second;
 }
 
-// ---- Using it
-// ------------------------------------------------------------------------------------
+// ---- Using it -----------------------------------------------------------------------------------
 
 // Not -O3: it writes out the loop over the elements of a pack, and then takes 12 times as long for
 // 16 functions of float8. Without contraction: whole and partial packs may become other
@@ -203,6 +200,9 @@ std::string host_compiler_identity(const CompileRequest& request) {
 }
 
 CompiledImage host_compile(const CompileRequest& request) {
+  if (request.name.find('/') != std::string::npos) {  // it comes with programs, and names a file
+    throw Error(Fault::kInvalidArgument, "no name of a kernel: " + request.name);
+  }
   const HostCompiler& compiler = host_compiler();
   const TemporaryDirectory directory;
   for (const Header& header : headers()) directory.write(header.name, header.text);

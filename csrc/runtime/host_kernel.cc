@@ -24,8 +24,7 @@
 namespace jax_elementwise::runtime {
 namespace {
 
-// ---- Loading
-// -------------------------------------------------------------------------------------
+// ---- Loading ------------------------------------------------------------------------------------
 
 std::shared_mutex table_mutex;
 std::map<std::string, HostFunction*, std::less<>> table;
@@ -64,8 +63,7 @@ HostFunction* open_library(const std::string& library) {
   return function;
 }
 
-// ---- Running
-// -------------------------------------------------------------------------------------
+// ---- Running ------------------------------------------------------------------------------------
 
 // Chunks are at least this large, so that taking one costs nothing beside it, and begin at lines of
 // the caches where arrays do.

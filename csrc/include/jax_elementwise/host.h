@@ -14,8 +14,7 @@
 #define __launch_bounds__(...)
 #define __grid_constant__
 
-// ---- Functions that the C library lacks
-// ----------------------------------------------------------
+// ---- Functions that the C library lacks ---------------------------------------------------------
 
 namespace jax_elementwise::host {
 
@@ -48,8 +47,7 @@ inline float cbrtf(float x) { return static_cast<float>(::cbrt(x)); }
 inline double cbrt(double x) { return static_cast<double>(::cbrtl(x)); }
 }  // namespace jax_elementwise
 
-// ---- Calling a kernel
-// ----------------------------------------------------------------------------
+// ---- Calling a kernel ---------------------------------------------------------------------------
 
 namespace jax_elementwise::host {
 
