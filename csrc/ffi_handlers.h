@@ -1,4 +1,4 @@
-// The XLA FFI handlers of the custom call, one per stage.
+// The XLA FFI handlers of the custom call, one per platform and stage.
 #pragma once
 
 #include "xla/ffi/api/c_api.h"
@@ -7,4 +7,6 @@ extern "C" {
 XLA_FFI_Error* JewInstantiate(XLA_FFI_CallFrame* call_frame);
 XLA_FFI_Error* JewInitialize(XLA_FFI_CallFrame* call_frame);
 XLA_FFI_Error* JewExecute(XLA_FFI_CallFrame* call_frame);
+XLA_FFI_Error* JewCpuInstantiate(XLA_FFI_CallFrame* call_frame);
+XLA_FFI_Error* JewCpuExecute(XLA_FFI_CallFrame* call_frame);
 }

@@ -9,6 +9,7 @@
 #include "runtime/disk_cache.h"
 #include "runtime/driver.h"
 #include "runtime/error.h"
+#include "runtime/host_compiler.h"
 #include "runtime/kernel_cache.h"
 
 namespace nb = nanobind;
@@ -21,8 +22,13 @@ nb::capsule handler(Function* function) {
   return nb::capsule(reinterpret_cast<void*>(function));
 }
 
-nb::dict registrations() {
+nb::dict registrations(const std::string& platform) {
   nb::dict stages;
+  if (platform == "cpu") {
+    stages["instantiate"] = handler(JewCpuInstantiate);
+    stages["execute"] = handler(JewCpuExecute);
+    return stages;
+  }
   stages["instantiate"] = handler(JewInstantiate);
   stages["initialize"] = handler(JewInitialize);
   stages["execute"] = handler(JewExecute);
@@ -103,11 +109,14 @@ NB_MODULE(_runtime, m) {
   nb::exception<rt::Error>(m, "RuntimeFailure", PyExc_RuntimeError);
   nb::exception<rt::Unavailable>(m, "Unavailable", PyExc_RuntimeError);
   nb::exception<rt::CompileError>(m, "CompilationFailure", PyExc_RuntimeError);
-  m.def("registrations", &registrations, nb::sig("def registrations() -> dict[str, object]"),
-        "The FFI handlers by stage, for jax.ffi.register_ffi_target.");
-  m.def(
-      "compile", &compile, nb::arg("source"), nb::arg("name"), nb::arg("arch"), nb::arg("options"),
-      "Machine code of a kernel for compute capability arch / 10, from the cache or the compiler.");
+  m.def("registrations", &registrations, nb::arg("platform"),
+        nb::sig("def registrations(platform: str) -> dict[str, object]"),
+        "The FFI handlers of a platform, by stage, for jax.ffi.register_ffi_target.");
+  m.def("compile", &compile, nb::arg("source"), nb::arg("name"), nb::arg("arch"),
+        nb::arg("options"),
+        "Machine code of a kernel for compute capability arch / 10, or, for HOST_CPU, of a shared "
+        "library for this machine, from the cache or the compiler.");
+  m.attr("HOST_CPU") = rt::kHostCpu;
   m.def("compute_capabilities", &compute_capabilities,
         "Of every GPU the driver shows, as 10 * major + minor.");
   m.def("cache_directory", &cache_directory, nb::sig("def cache_directory() -> str"),

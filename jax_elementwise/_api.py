@@ -205,8 +205,10 @@ def elementwise(
       name: what kernels and profiles show; the function's own name by default.
       fast_math: compile with ``--use_fast_math``: approximate divisions, roots and transcendental
         functions, and subnormals flushed to zero. Only kernels heed it.
-      lowering: ``"auto"`` uses a kernel on CUDA and XLA's operations on other platforms, and where
-        kernels cannot be compiled, with a warning. ``"kernel"`` makes the latter an error.
+      lowering: ``"auto"`` uses a kernel on CUDA and, for functions with loops, on a CPU, and XLA's
+        operations elsewhere, and where kernels cannot be compiled, with a warning. ``"kernel"``
+        uses one on a CPU for every function, by the machine's C++ compiler (``$CXX``, ``c++``,
+        ``g++`` or ``clang++``), and makes it an error where none can be compiled.
         ``"xla"`` always uses XLA's operations; it takes functions for which no kernel can be
         generated, and allows ``jax.debug.print``. The environment variable
         ``JAX_ELEMENTWISE_LOWERING``, read at each call, overrides it for all functions.

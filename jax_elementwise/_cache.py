@@ -13,10 +13,10 @@ class CacheInfo(NamedTuple):
     """What the cache of compiled kernels did since the process began or ``clear_cache``.
 
     Attributes:
-      compilations: kernels that NVRTC compiled.
+      compilations: kernels that NVRTC or the machine's C++ compiler compiled.
       disk_hits: kernels that were read from the directory.
       memory_hits: kernels that this process had already, or another of its threads was making.
-      loads: kernels that were loaded on a GPU, counted per GPU.
+      loads: kernels that were loaded on a GPU, counted per GPU, or into this process for its CPU.
       directory: where kernels are kept on disk; None for nowhere.
     """
 
@@ -50,7 +50,7 @@ def clear_cache() -> None:
     """Forgets compiled kernels, in memory and on disk, and sets the counts to 0.
 
     Of the directory, this removes this package's own files and nothing else. What cannot be
-    removed stays, without an error. Kernels that are loaded on a GPU stay loaded, since compiled
+    removed stays, without an error. Kernels that are loaded stay loaded, since compiled
     programs use them. What other threads and processes are compiling goes on, and may be written
     afterwards.
 

@@ -7,6 +7,7 @@ from jax_elementwise._codegen.kernel import Kernel
 from jax_elementwise._errors import CompileError
 
 __all__ = [
+    "HOST_CPU",
     "Unavailable",
     "compile",
     "compute_capabilities",
@@ -15,6 +16,7 @@ __all__ = [
     "require_architecture",
 ]
 
+HOST_CPU = _runtime.HOST_CPU
 Unavailable = _runtime.Unavailable
 environment = _runtime.environment
 registrations = _runtime.registrations
@@ -38,11 +40,12 @@ _runtime.set_nvrtc_locator(_find_nvrtc)
 def compile(kernel: Kernel, arch: int) -> bytes:  # noqa: A001
     """Machine code of a kernel, from the cache or from the compiler.
 
-    For an architecture newer than the compiler, PTX of the newest one before it that it knows.
+    For an architecture newer than the compiler, PTX of the newest one before it that it knows. For
+    this machine's CPU, a shared library.
 
     Args:
       kernel: the kernel.
-      arch: compute capability, as 10 * major + minor.
+      arch: compute capability, as 10 * major + minor, or ``HOST_CPU``.
 
     Raises:
       CompileError: if the text does not compile.

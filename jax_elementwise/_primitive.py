@@ -23,7 +23,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec, get_abstract_me
 from jax_elementwise import _aliases, _compat
 from jax_elementwise._codegen import kernel as codegen
 from jax_elementwise._functor import Functor
-from jax_elementwise._lowering import cuda, partition, xla
+from jax_elementwise._lowering import cpu, cuda, partition, xla
 
 __all__ = ["Options", "apply", "elementwise_p"]
 
@@ -297,6 +297,7 @@ batching.primitive_batchers[elementwise_p] = _elementwise_batch
 ad.primitive_jvps[elementwise_p] = _elementwise_jvp
 ad.primitive_transposes[elementwise_p] = _elementwise_transpose
 mlir.register_lowering(elementwise_p, partition.per_device(elementwise_p, xla.lower))
-mlir.register_lowering(
-    elementwise_p, partition.per_device(elementwise_p, cuda.lower), platform="cuda"
-)
+for _platform, _rule in (("cuda", cuda.lower), ("cpu", cpu.lower)):
+    mlir.register_lowering(
+        elementwise_p, partition.per_device(elementwise_p, _rule), platform=_platform
+    )

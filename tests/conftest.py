@@ -3,6 +3,7 @@
 # ruff: noqa: E402
 
 import os
+import shutil
 
 _DEVICES = "--xla_force_host_platform_device_count"
 if _DEVICES not in os.environ.get("XLA_FLAGS", ""):
@@ -67,6 +68,14 @@ def nvrtc():
         pathfinder.load_nvidia_dynamic_lib("nvrtc")
     except pathfinder.DynamicLibNotFoundError:
         pytest.skip("NVRTC is not installed (package nvidia-cuda-nvrtc)")
+
+
+@pytest.fixture(scope="session")
+def host_compiler():
+    """For tests that compile kernels for a CPU: skips them where there is no compiler."""
+    names = [os.environ["CXX"]] if os.environ.get("CXX") else ["c++", "g++", "clang++"]
+    if not any(map(shutil.which, names)):
+        pytest.skip("no C++ compiler")
 
 
 _compilations = []

@@ -10,6 +10,7 @@
 #include "disk_cache.h"
 #include "error.h"
 #include "headers.h"
+#include "host_compiler.h"
 #include "launch.h"
 
 namespace jax_elementwise::runtime {
@@ -21,13 +22,21 @@ struct AtomicCounters {
 
 // ---- Images ------------------------------------------------------------------------------------
 
+bool is_for_host(const CompileRequest& request) { return request.arch == kHostCpu; }
+
+std::string nvrtc_identity(const CompileRequest& request) {
+  std::string result = "nvrtc " + std::to_string(nvrtc_version()) + "\narch " +
+                       std::to_string(request.arch) + "\noptions";
+  for (const std::string& option : compiler_options(request)) result += " " + option;
+  return result;
+}
+
 // Everything that decides the machine code, so that no entry is ever taken for another.
 std::string cache_key(const CompileRequest& request) {
-  std::string key = "package " JEW_PACKAGE_VERSION "\nheaders " + std::to_string(headers_hash()) +
-                    "\nnvrtc " + std::to_string(nvrtc_version()) + "\narch " +
-                    std::to_string(request.arch) + "\noptions";
-  for (const std::string& option : compiler_options(request)) key += " " + option;
-  return key + "\nname " + request.name + "\n" + request.source;
+  return "package " JEW_PACKAGE_VERSION "\nheaders " + std::to_string(headers_hash()) + "\n" +
+         (is_for_host(request) ? "host " + host_compiler_identity(request)
+                               : nvrtc_identity(request)) +
+         "\nname " + request.name + "\n" + request.source;
 }
 
 // The first byte of a cached payload tells PTX from machine code.
@@ -36,7 +45,7 @@ CompiledImage compile_or_read(const CompileRequest& request, const std::string& 
     ++counters.disk_hits;
     return {payload->substr(1), payload->front() == 'p'};
   }
-  CompiledImage image = nvrtc_compile(request);
+  CompiledImage image = is_for_host(request) ? host_compile(request) : nvrtc_compile(request);
   ++counters.compilations;
   write_cache(key, (image.is_ptx ? "p" : "c") + image.bytes);
   return image;
@@ -92,7 +101,7 @@ LoadedKernel load_on_current_device(const CompiledImage& image, const std::strin
   if (driver().cuFuncLoad != nullptr) JEW_CUDA(cuFuncLoad, loaded.function);
   loaded.max_blocks = max_blocks(driver().attribute(kMultiprocessorCount, device),
                                  driver().attribute(kMaxThreadsPerMultiprocessor, device));
-  ++counters.loads;
+  count_load();
   return loaded;
 }
 
@@ -108,6 +117,8 @@ void reset_cache_counters() {
   counters.memory_hits = 0;
   counters.loads = 0;
 }
+
+void count_load() { ++counters.loads; }
 
 void clear_cache() {
   {

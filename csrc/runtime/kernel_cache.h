@@ -1,4 +1,5 @@
-// From source text to a kernel that is loaded on a device: memory, then disk, then the compiler.
+// From source text to machine code, memory, then disk, then the compiler; and to a kernel that is
+// loaded on a GPU.
 #pragma once
 
 #include <cstdint>
@@ -25,13 +26,14 @@ struct CacheCounters {
 };
 CacheCounters cache_counters();
 void reset_cache_counters();
+void count_load();
 
 // Forgets images, removes the entries of the cache directory and resets the counters. Kernels stay
 // loaded, since executables use them. What is being compiled meanwhile may be kept.
 void clear_cache();
 
-// The machine code of a request. Each request is compiled once, however many threads ask for it; a
-// failure is not remembered.
+// The machine code of a request, for a GPU or for this CPU. Each request is compiled once, however
+// many threads ask for it; a failure is not remembered.
 std::shared_ptr<const CompiledImage> get_image(const CompileRequest& request);
 
 // The kernel that load_kernel put there for this digest and device, or null. Takes no exclusive

@@ -147,20 +147,21 @@ std::int64_t max_blocks(int multiprocessors, int threads_per_multiprocessor) {
       (std::int64_t{1} << 31) - 1);
 }
 
+Parameters::Parameters(const Call& call) : geometry_(plan(call)) {
+  addresses_[0] = geometry_.words.data();
+  for (int k = 0; k < call.count; ++k) {
+    pointers_[k] = call.arrays[k].data;
+    addresses_[k + 1] = &pointers_[k];
+  }
+}
+
 void launch(const LoadedKernel& kernel, CUstream stream, const Call& call) {
   if (spanned_elements(call, full_span(call)) == 0) return;
-  Geometry geometry = plan(call);
-  std::array<const void*, kMaxArrays> pointers;
-  std::array<void*, kMaxArrays + 1> parameters;
-  parameters[0] = geometry.words.data();
-  for (int k = 0; k < call.count; ++k) {
-    pointers[k] = call.arrays[k].data;
-    parameters[k + 1] = &pointers[k];
-  }
+  Parameters parameters(call);
   const std::int64_t blocks = std::clamp<std::int64_t>(
-      (geometry.packs + kBlockSize - 1) / kBlockSize, 1, kernel.max_blocks);
+      (parameters.packs() + kBlockSize - 1) / kBlockSize, 1, kernel.max_blocks);
   JEW_CUDA(cuLaunchKernel, kernel.function, static_cast<unsigned>(blocks), 1, 1, kBlockSize, 1, 1,
-           0, stream, parameters.data(), nullptr);
+           0, stream, parameters.addresses(), nullptr);
 }
 
 }  // namespace jax_elementwise::runtime

@@ -45,6 +45,24 @@ struct Geometry {
 // Throws Error{kInvalidArgument} where the arrays do not fit the iteration space.
 Geometry plan(const Call& call);
 
+// What a kernel is called with, as the driver takes it: the address of the geometry, then that of
+// one pointer per array.
+class Parameters {
+ public:
+  // Throws as plan() does.
+  explicit Parameters(const Call& call);
+  Parameters(const Parameters&) = delete;
+  Parameters& operator=(const Parameters&) = delete;
+
+  void** addresses() { return addresses_.data(); }
+  std::int64_t packs() const { return geometry_.packs; }
+
+ private:
+  Geometry geometry_;
+  std::array<const void*, kMaxArrays> pointers_;
+  std::array<void*, kMaxArrays + 1> addresses_;
+};
+
 // The most blocks worth starting on a GPU. One pack per thread measures best (H200, 2^28 elements:
 // capping at 32 waves costs 2-3%, at one wave 8%), so the cap only bounds the grid of huge arrays.
 std::int64_t max_blocks(int multiprocessors, int threads_per_multiprocessor);

@@ -9,7 +9,29 @@ namespace jax_elementwise {
 
 constexpr int kBlockSize = 256;
 
+// The packs that one call of a kernel goes through: begin, begin + stride, ... below end.
+template <class Index>
+struct Walk {
+  Index begin;
+  Index end;
+  Index stride;
+};
+
 namespace detail {
+
+// Those of a thread, unless the caller said which (host.h).
+#if !defined(JEW_HOST)
+template <class Index>
+JEW_DEVICE Walk<Index> walk(Index packs) {
+  return {static_cast<Index>(static_cast<Index>(blockIdx.x) * kBlockSize + threadIdx.x), packs,
+          static_cast<Index>(gridDim.x) * kBlockSize};
+}
+#else
+template <class Index>
+inline Walk<Index> walk(Index) {
+  return {static_cast<Index>(host::packs.begin), static_cast<Index>(host::packs.end), 1};
+}
+#endif
 
 template <int N, class Functor, class Index, class Geometry, class... Outs, int... O, class... Ins,
           int... I>
@@ -40,9 +62,8 @@ JEW_DEVICE void elementwise(const Functor& functor, const Geometry& geometry,
   const Index size = static_cast<Index>(geometry.size);
   const Index shift = static_cast<Index>(geometry.shift);
   const Index packs = (size + shift + N - 1) / N;
-  const Index stride = static_cast<Index>(gridDim.x) * kBlockSize;
-  for (Index p = static_cast<Index>(blockIdx.x) * kBlockSize + threadIdx.x; p < packs;
-       p += stride) {
+  const Walk<Index> walk = detail::walk<Index>(packs);
+  for (Index p = walk.begin; p < walk.end; p += walk.stride) {
     const Index start = p * N - shift;
     const Span<Index> span{start, size, start >= 0 && start <= size - N};
     detail::process_pack<N>(functor, span, geometry, outs, IndicesFor<Outs...>{}, ins,

@@ -1,0 +1,105 @@
+#include "ffi_call.h"
+
+#include <algorithm>
+#include <vector>
+
+namespace jax_elementwise {
+namespace {
+
+// The layout of the attributes, which travel with exported and cached programs. A program of
+// another format is refused when it is loaded, before anything of it runs.
+constexpr std::int64_t kFormat = 1;
+
+std::vector<std::string> split_options(std::string_view options) {
+  std::vector<std::string> result;
+  while (!options.empty()) {
+    const size_t end = std::min(options.find(' '), options.size());
+    result.emplace_back(options.substr(0, end));
+    options.remove_prefix(std::min(end + 1, options.size()));
+  }
+  return result;
+}
+
+void append_array(runtime::Call& call, const ffi::AnyBuffer& buffer, std::uint64_t span) {
+  if (call.count == runtime::kMaxArrays) {
+    throw runtime::Error(
+        runtime::Fault::kInvalidArgument,
+        "more than " + std::to_string(runtime::kMaxArrays) + " operands and results");
+  }
+  const auto elements = static_cast<std::int64_t>(buffer.element_count());
+  const auto itemsize =
+      static_cast<std::int64_t>(elements == 0 ? 1 : buffer.size_bytes() / buffer.element_count());
+  call.arrays[call.count++] = runtime::Array{buffer.untyped_data(), elements, itemsize, span};
+}
+
+// Merges the dimensions of the results: groups[d] of them become dimension d.
+void merge_dimensions(runtime::Call& call, const ffi::AnyBuffer::Dimensions& dimensions,
+                      const IntegerList& groups) {
+  size_t axis = 0;
+  for (const std::int64_t group : groups) {
+    std::int64_t extent = 1;
+    for (std::int64_t i = 0; i < group && axis < dimensions.size(); ++i)
+      extent *= dimensions[axis++];
+    if (call.rank == runtime::kMaxDimensions) {
+      throw runtime::Error(runtime::Fault::kInvalidArgument, "too many dimensions");
+    }
+    call.extents[call.rank++] = extent;
+  }
+  if (axis != dimensions.size()) {
+    throw runtime::Error(runtime::Fault::kInternal,
+                         "the dimension groups do not cover the results");
+  }
+}
+
+}  // namespace
+
+void check_format(const Attributes& attributes) {
+  if (attributes.format == kFormat) return;
+  throw runtime::Error(runtime::Fault::kInvalidArgument,
+                       "the program was made for format " + std::to_string(attributes.format) +
+                           " of this custom call; the installed package reads format " +
+                           std::to_string(kFormat));
+}
+
+runtime::CompileRequest compile_request(const Attributes& attributes) {
+  runtime::CompileRequest request;
+  request.source = attributes.source;
+  request.name = attributes.name;
+  request.options = split_options(attributes.options);
+  return request;
+}
+
+runtime::Call make_call(ffi::RemainingArgs inputs, ffi::RemainingRets outputs,
+                        const Attributes& attributes) {
+  if (inputs.size() != attributes.spans.size()) {
+    throw runtime::Error(runtime::Fault::kInvalidArgument,
+                         std::to_string(inputs.size()) + " operands where the kernel has " +
+                             std::to_string(attributes.spans.size()));
+  }
+  runtime::Call call;
+  call.pack = static_cast<int>(attributes.pack);
+  call.index_bits = static_cast<int>(attributes.index_bits);
+  call.results = static_cast<int>(outputs.size());
+  merge_dimensions(call, (*outputs.get<ffi::AnyBuffer>(0).value()).dimensions(), attributes.groups);
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    append_array(call, *outputs.get<ffi::AnyBuffer>(i).value(), runtime::full_span(call));
+  }
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    append_array(call, inputs.get<ffi::AnyBuffer>(i).value(),
+                 static_cast<std::uint64_t>(attributes.spans[i]));
+  }
+  return call;
+}
+
+ffi::ErrorCode code_of(runtime::Fault fault) {
+  switch (fault) {
+    case runtime::Fault::kInvalidArgument:
+      return ffi::ErrorCode::kInvalidArgument;
+    case runtime::Fault::kUnavailable:
+      return ffi::ErrorCode::kUnavailable;
+    default:
+      return ffi::ErrorCode::kInternal;
+  }
+}
+
+}  // namespace jax_elementwise

@@ -1,0 +1,81 @@
+"""A call on a CPU: XLA's operations, or the kernel of CUDA, by the machine's C++ compiler."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from typing import TYPE_CHECKING, Any
+
+from jax_elementwise import _compat, _kernels
+from jax_elementwise._codegen.kernel import Kernel
+from jax_elementwise._lowering import custom_call, xla
+
+if TYPE_CHECKING:
+    from jax_elementwise._functor import Functor
+
+__all__ = ["lower", "wants_kernel"]
+
+_LONG_SCAN = 64  # steps: shorter ones are straight lines in a kernel
+
+
+def lower(ctx: Any, *operands: Any, functor: Functor, linear: Any, options: Any) -> Any:
+    """The lowering rule."""
+    if not _takes_kernel(functor, options.lowering):
+        return xla.lower(ctx, *operands, functor=functor)
+    kernel = custom_call.kernel_of_call(ctx, functor, options)
+    if not _compiles_here(kernel, required=options.lowering == "kernel"):
+        return xla.lower(ctx, *operands, functor=functor)
+    return custom_call.lower(ctx, *operands, kernel=kernel, options=options)
+
+
+def _takes_kernel(functor: Functor, lowering: str) -> bool:
+    if lowering == "xla" or functor.awaits_transpose:  # of the latter, JAX says what it is
+        return False
+    return lowering == "kernel" or wants_kernel(functor)
+
+
+def wants_kernel(functor: Functor) -> bool:
+    """Whether a functor is faster as a kernel on a CPU: if it has loops.
+
+    Over arrays, XLA runs all elements for as many steps as the slowest one needs, and writes the
+    arrays of every step. Straight lines it fuses and vectorises.
+    """
+    return _has_loop(functor.jaxpr)
+
+
+def _has_loop(jaxpr: Any) -> bool:
+    for equation in _compat.open_jaxpr(jaxpr).eqns:
+        name = equation.primitive.name
+        if name == "while" or (name == "scan" and equation.params["length"] > _LONG_SCAN):
+            return True
+        definition = _compat.definition(equation)
+        inner = [*_compat.subjaxprs(equation), *([] if definition is None else [definition])]
+        if any(map(_has_loop, inner)):
+            return True
+    return False
+
+
+def _compiles_here(kernel: Kernel, *, required: bool) -> bool:
+    """Compiles the kernel, so that what does not compile fails here, by name.
+
+    Without a compiler answers False, unless the kernel is required. Every other failure is an
+    error, which a warning would hide.
+    """
+    try:
+        _kernels.compile(kernel, _kernels.HOST_CPU)
+    except _kernels.Unavailable as error:
+        if required:
+            raise
+        _warn_once(str(error))
+        return False
+    return True
+
+
+@functools.cache
+def _warn_once(reason: str) -> None:
+    """One warning per process and reason."""
+    warnings.warn(
+        "functions with loops would be faster as kernels, and none can be compiled here, so XLA's "
+        f"own operations are used: {reason}",
+        stacklevel=2,
+    )

@@ -1,0 +1,54 @@
+"""A call as one custom call, which the handlers of ``csrc`` serve on CUDA and on CPUs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+
+from jax_elementwise import _kernels
+from jax_elementwise._codegen.kernel import Kernel, kernel_for
+
+__all__ = ["kernel_of_call", "lower"]
+
+# The name of the custom call and the layout of its attributes (kFormat of ffi_call.cc) are in
+# exported programs: neither may change its meaning.
+_TARGET = "jax_elementwise_kernel"
+_FORMAT = 1
+
+for _platform in ("CUDA", "cpu"):
+    jax.ffi.register_ffi_target(_TARGET, _kernels.registrations(_platform), platform=_platform)
+
+
+def kernel_of_call(ctx: Any, functor: Any, options: Any) -> Kernel:
+    """The kernel of a call that is being lowered."""
+    return kernel_for(
+        functor,
+        [aval.shape for aval in ctx.avals_in],
+        ctx.avals_out[0].shape,
+        fast_math=options.fast_math,
+        aliases=options.aliases,
+    )
+
+
+def lower(ctx: Any, *operands: Any, kernel: Kernel, options: Any) -> Any:
+    """The custom call."""
+    # XLA gives an aliased pair one buffer, into which it copies an operand that is read afterwards
+    # or stands in the call twice: no other operand or result of the call lies in it.
+    rule = jax.ffi.ffi_lowering(_TARGET, operand_output_aliases=dict(options.aliases))
+    return rule(ctx, *operands, **_attributes(kernel))
+
+
+def _attributes(kernel: Kernel) -> dict[str, Any]:
+    return {
+        "format": np.int64(_FORMAT),
+        "digest": kernel.digest,
+        "source": kernel.source,
+        "name": kernel.name,
+        "options": " ".join(kernel.options),
+        "groups": np.array(kernel.space.groups, np.int64),
+        "spans": np.array(kernel.space.spans, np.int64),
+        "pack": np.int64(kernel.pack),
+        "index_bits": np.int64(kernel.space.index_bits),
+    }
