@@ -57,11 +57,13 @@ def is_jaxpr(value: Any) -> bool:
 
 
 def subjaxprs(equation: Any) -> Iterator[Any]:
-    """The jaxprs among an equation's parameters."""
+    """The jaxprs among an equation's parameters, those of functors included."""
     for value in equation.params.values():
         for item in value if isinstance(value, (tuple, list)) else (value,):
             if is_jaxpr(item):
                 yield item
+            elif is_jaxpr(getattr(item, "jaxpr", None)):
+                yield item.jaxpr
 
 
 def is_literal(atom: Any) -> bool:

@@ -141,6 +141,11 @@ class Functor:
         return tuple(sources)
 
     @functools.cached_property
+    def has_long_loop(self) -> bool:
+        """Whether it holds a loop whose number of steps is not known, or large."""
+        return _compat.has_long_loop(self.jaxpr)
+
+    @functools.cached_property
     def awaits_transpose(self) -> bool:
         """Whether it is the tangent of a ``custom_vjp`` function, which cannot be evaluated."""
         return any(map(_is_custom_lin, _compat.open_jaxpr(self.jaxpr).eqns))
@@ -303,7 +308,7 @@ def _transpose(
     avals = functor.in_avals
     known = [i for i in range(len(avals)) if i not in undefined and i not in zeroed]
 
-    by_lanes = _compat.has_long_loop(functor.jaxpr)
+    by_lanes = functor.has_long_loop
     if by_lanes and functor.awaits_transpose:
         raise NotImplementedError(
             f"{functor.name!r} has a custom_vjp function and a loop, which reverse mode takes "

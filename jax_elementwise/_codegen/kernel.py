@@ -14,7 +14,6 @@ from jax_elementwise._codegen.emit import emit_body
 from jax_elementwise._codegen.iteration import IterationSpace, iteration_space
 from jax_elementwise._codegen.types import DType, dtype_of
 from jax_elementwise._codegen.values import Value
-from jax_elementwise._compat import has_long_loop
 from jax_elementwise._table import MAX_ELEMENTS
 
 if TYPE_CHECKING:
@@ -128,7 +127,7 @@ def _kernel(functor: Functor, space: IterationSpace, fast_math: bool, aliases: A
     _check_parameter_space(functor, space.geometry_words)
     packed = [dtype for dtype, kind in zip(body.ins, space.kinds, strict=True) if kind.is_packed]
     pack = min(_ACCESS_BYTES // dtype.itemsize for dtype in (*body.outs, *packed))
-    if has_long_loop(functor.jaxpr):
+    if functor.has_long_loop:
         pack = 1  # a loop is not bound by memory, and its text is written once per element
     text = _entry_point(body, space, aliases, [*body.outs, *packed], pack)
     name = f"{body.name}_{hashlib.sha256(text.encode()).hexdigest()[:8]}"

@@ -6,7 +6,7 @@ import functools
 import warnings
 from typing import TYPE_CHECKING, Any
 
-from jax_elementwise import _compat, _kernels
+from jax_elementwise import _kernels
 from jax_elementwise._codegen.kernel import Kernel
 from jax_elementwise._lowering import custom_call, xla
 
@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from jax_elementwise._functor import Functor
 
 __all__ = ["lower", "wants_kernel"]
-
-_LONG_SCAN = 64  # steps: shorter ones are straight lines in a kernel
 
 
 def lower(ctx: Any, *operands: Any, functor: Functor, linear: Any, options: Any) -> Any:
@@ -40,19 +38,7 @@ def wants_kernel(functor: Functor) -> bool:
     Over arrays, XLA runs all elements for as many steps as the slowest one needs, and writes the
     arrays of every step. Straight lines it fuses and vectorises.
     """
-    return _has_loop(functor.jaxpr)
-
-
-def _has_loop(jaxpr: Any) -> bool:
-    for equation in _compat.open_jaxpr(jaxpr).eqns:
-        name = equation.primitive.name
-        if name == "while" or (name == "scan" and equation.params["length"] > _LONG_SCAN):
-            return True
-        definition = _compat.definition(equation)
-        inner = [*_compat.subjaxprs(equation), *([] if definition is None else [definition])]
-        if any(map(_has_loop, inner)):
-            return True
-    return False
+    return functor.has_long_loop
 
 
 def _compiles_here(kernel: Kernel, *, required: bool) -> bool:

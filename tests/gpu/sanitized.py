@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import jax_elementwise as je
-from jax_elementwise._lowering import cuda
+from jax_elementwise._lowering import custom_call
 
 DTYPES = ("float32", "bfloat16", "bool")
 SIZES = [*range(1, 71), 255, 256, 257, 1025]
@@ -69,7 +69,7 @@ def check_everything() -> None:
 
 def read_beyond_the_end() -> None:
     """What must be noticed: a kernel that reads its operand from a place further on."""
-    kernel_for = cuda.kernel_for
+    kernel_for = custom_call.kernel_for
 
     def shifted(*args, **kwargs):
         kernel = kernel_for(*args, **kwargs)
@@ -77,7 +77,7 @@ def read_beyond_the_end() -> None:
         assert text != kernel.source
         return dataclasses.replace(kernel, source=text)
 
-    cuda.kernel_for = shifted
+    custom_call.kernel_for = shifted
     jax.block_until_ready(je.elementwise(lambda x: x * 0.125)(jnp.ones(64)))
 
 

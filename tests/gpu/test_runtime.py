@@ -13,7 +13,7 @@ from gpu import device
 
 import jax_elementwise as je
 from jax_elementwise import _runtime
-from jax_elementwise._lowering import cuda
+from jax_elementwise._lowering import custom_call
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("kernels_only")]
 
@@ -126,13 +126,13 @@ def test_a_damaged_cache_is_made_anew(tmp_path):
 @pytest.fixture
 def broken_kernels(monkeypatch):
     """Kernels whose text no compiler accepts."""
-    kernel_for = cuda.kernel_for
+    kernel_for = custom_call.kernel_for
 
     def broken(*args, **kwargs):
         kernel = kernel_for(*args, **kwargs)
         return dataclasses.replace(kernel, source=kernel.source.replace("out0 =", "nonsense ="))
 
-    monkeypatch.setattr(cuda, "kernel_for", broken)
+    monkeypatch.setattr(custom_call, "kernel_for", broken)
 
 
 @pytest.mark.parametrize("lowering", ["auto", "kernel"])
@@ -147,11 +147,11 @@ def test_text_that_does_not_compile_is_refused_before_anything_runs(lowering, br
 
 def test_a_failure_is_not_remembered(monkeypatch):
     f = je.elementwise(lambda x: x * 0.654321)
-    kernel_for = cuda.kernel_for
+    kernel_for = custom_call.kernel_for
     x = jnp.ones(8)
     with monkeypatch.context() as patch:
         patch.setattr(
-            cuda,
+            custom_call,
             "kernel_for",
             lambda *args, **kwargs: dataclasses.replace(kernel_for(*args, **kwargs), source="?"),
         )
@@ -161,7 +161,7 @@ def test_a_failure_is_not_remembered(monkeypatch):
 
 
 def test_another_format_of_the_call_is_refused(monkeypatch):
-    monkeypatch.setattr(cuda, "_FORMAT", 999)
+    monkeypatch.setattr(custom_call, "_FORMAT", 999)
     with pytest.raises(Exception, match="made for format 999"):
         jax.jit(je.elementwise(lambda x: x * 0.76543))(jnp.ones(8)).block_until_ready()
 
