@@ -25,6 +25,8 @@ __all__ = [
     "inline_jits",
     "is_jaxpr",
     "is_literal",
+    "is_long_scan",
+    "is_partitioned",
     "open_jaxpr",
     "scan_operands",
     "subjaxprs",
@@ -97,15 +99,21 @@ def scan_operands(equation: Any, operands: Sequence[Any]) -> tuple[list[Any], li
     return list(operands[:consts]), list(operands[consts:end]), list(operands[end:])
 
 
-# Steps of a scan up to which it is transposed by JAX, which keeps values of every step.
-_LONG = 8
+MOST_STEPS_WRITTEN_OUT = 8  # of a scan whose steps are all alike
+
+
+def is_long_scan(equation: Any) -> bool:
+    """Whether a ``scan`` has many steps that are all alike: it scans over, and stacks, nothing."""
+    _, carry, columns = scan_operands(equation, equation.invars)
+    differs = bool(columns) or len(equation.outvars) > len(carry)
+    return not differs and equation.params["length"] > MOST_STEPS_WRITTEN_OUT
 
 
 def has_long_loop(jaxpr: Any) -> bool:
-    """Whether a jaxpr holds a loop whose number of steps is not known, or large."""
+    """Whether a jaxpr holds a loop of many steps, or of an unknown number of them."""
     return any(
         equation.primitive.name == "while"
-        or (equation.primitive.name == "scan" and equation.params["length"] > _LONG)
+        or (equation.primitive.name == "scan" and is_long_scan(equation))
         or equation.primitive.name in _LOOPING
         or any(map(has_long_loop, subjaxprs(equation)))
         for equation in open_jaxpr(jaxpr).eqns
@@ -138,6 +146,11 @@ def definition(equation: Any) -> Any | None:
     if primitive is None or not hasattr(primitive, "expand"):
         return None
     return jax.make_jaxpr(primitive.expand)(*(atom.aval for atom in equation.invars))
+
+
+def is_partitioned(ctx: Any) -> bool:
+    """Whether XLA divides the program that is being lowered among devices as it sees fit."""
+    return int(getattr(ctx.module_context.axis_context, "num_devices", None) or 1) > 1
 
 
 def user_location(equation: Any) -> str:

@@ -205,6 +205,21 @@ def test_an_entry_that_cannot_be_read_is_compiled_again(directory):
     assert compile_in_new_process(*kernel) == [len(code), 1, 0, 0]
 
 
+@pytest.mark.parametrize("change", ["mode", "owner"])
+def test_an_entry_that_others_could_have_written_is_not_taken(directory, change):
+    if change == "owner" and os.geteuid() != 0:
+        pytest.skip("only root may give files away")
+    kernel = new_kernel()
+    code = compile_(*kernel)
+    (entry,) = entries(directory)
+    if change == "mode":
+        entry.chmod(0o666)
+    else:
+        os.chown(entry, 12345, 12345)
+    assert compile_in_new_process(*kernel) == [len(code), 1, 0, 0]
+    assert stat.S_IMODE(entries(directory)[0].stat().st_mode) == 0o600
+
+
 def test_an_entry_of_another_kernel_under_the_same_name_is_not_taken(directory):
     one, other = new_kernel(), new_kernel()
     compile_(*one)

@@ -68,6 +68,14 @@ std::string read_file(const fs::path& path) {
   }
 }
 
+// Machine code is run, so what somebody else wrote, or could have changed, is no entry.
+bool is_trusted(const fs::path& path) {
+  struct stat status;
+  if (::stat(path.c_str(), &status) != 0) return false;
+  return (status.st_uid == ::geteuid() || status.st_uid == 0) &&
+         (status.st_mode & (S_IWGRP | S_IWOTH)) == 0;
+}
+
 // Creates the directory and its parents, the last one for its owner alone.
 bool create_directory(const fs::path& directory) {
   std::error_code error;
@@ -90,7 +98,9 @@ std::string cache_directory() {
 
 std::optional<std::string> read_cache(std::string_view key) {
   if (cache_directory().empty()) return std::nullopt;
-  const std::string entry = read_file(entry_path(key));
+  const fs::path path = entry_path(key);
+  if (!is_trusted(path)) return std::nullopt;
+  const std::string entry = read_file(path);
   // The payload's length and checksum are in the preamble, so a candidate payload is checked by
   // writing the preamble it would have.
   if (entry.size() < kMagic.size()) return std::nullopt;

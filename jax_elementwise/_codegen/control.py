@@ -22,9 +22,6 @@ if TYPE_CHECKING:
 
 __all__ = ["CONTROL"]
 
-# A loop of as many steps that are all alike costs more than they do.
-_MOST_STEPS_WRITTEN_OUT = 8
-
 
 def call(emitter: Emitter, equation: Any, operands: list[Array]) -> list[Array]:
     """A function made by this package, called from another one, perhaps on arrays."""
@@ -96,7 +93,7 @@ def scan(emitter: Emitter, equation: Any, operands: list[Array]) -> list[Array]:
     """A loop of a known number of steps: written out if they are few, or differ."""
     length = equation.params["length"]
     constants, carry, columns = _compat.scan_operands(equation, operands)
-    if columns or len(equation.outvars) > len(carry) or length <= _MOST_STEPS_WRITTEN_OUT:
+    if not _compat.is_long_scan(equation):
         return _written_out(emitter, equation, constants, carry, columns)
     state = _state(emitter, carry)
     counter = emitter.name()

@@ -6,7 +6,7 @@ import functools
 import warnings
 from typing import TYPE_CHECKING, Any
 
-from jax_elementwise import _kernels
+from jax_elementwise import _compat, _kernels
 from jax_elementwise._codegen.kernel import Kernel
 from jax_elementwise._lowering import custom_call, xla
 
@@ -18,7 +18,9 @@ __all__ = ["lower", "wants_kernel"]
 
 def lower(ctx: Any, *operands: Any, functor: Functor, linear: Any, options: Any) -> Any:
     """The lowering rule."""
-    if not _takes_kernel(functor, options.lowering):
+    # XLA gathers the operands of a custom call where it divides a program among devices.
+    divided = options.lowering == "auto" and _compat.is_partitioned(ctx)
+    if divided or not _takes_kernel(functor, options.lowering):
         return xla.lower(ctx, *operands, functor=functor)
     kernel = custom_call.kernel_of_call(ctx, functor, options)
     if not _compiles_here(kernel, required=options.lowering == "kernel"):
