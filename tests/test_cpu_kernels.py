@@ -308,7 +308,7 @@ import jax_elementwise as je
 exported = jax.export.deserialize(pathlib.Path({str(tmp_path / "program")!r}).read_bytes())
 print(json.dumps([exported.call(jnp.ones((6, 4))).tolist(), je.cache_info()]))
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, check=True)
     values, info = json.loads(done.stdout)
     assert values == [[5.0] * 4] * 6
     assert info[:2] == [0, 1]  # no compilation, one entry read
@@ -365,7 +365,7 @@ print(all(jnp.allclose(r, jnp.sin(jnp.sin(x))) for r, x in zip(results, xs)))
 def test_many_independent_calls_do_not_wait_for_each_other(devices):
     flags = f"--xla_force_host_platform_device_count={devices}"
     done = subprocess.run(
-        [sys.executable, "-c", INDEPENDENT],
+        [sys.executable, "-P", "-c", INDEPENDENT],
         env={**os.environ, "XLA_FLAGS": flags},
         capture_output=True,
         text=True,

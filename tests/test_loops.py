@@ -431,3 +431,16 @@ def test_special_functions_of_small_arrays():
     a, x = jnp.asarray(_A, jnp.float32), jnp.float32(2)
     assert_same(f(a, x), lax.igamma(a, x * jnp.ones(4)) + lax.igamma(a + 1, x * jnp.ones(4)), 32)
     assert len(kernels(lowered(f, a, x))) == 1
+
+
+def test_a_custom_vjp_function_inside_of_an_inner_one_is_refused_in_a_long_loop():
+    @jax.custom_vjp
+    def sine(x):
+        return jnp.sin(x)
+
+    sine.defvjp(lambda x: (jnp.sin(x), x), lambda x, ct: (ct * jnp.cos(x),))
+    inner = je.elementwise(sine)
+    f = je.elementwise(lambda x: lax.fori_loop(0, 20, lambda _, y: inner(y), x), name="outer")
+    assert f(1.0).shape == ()
+    with pytest.raises(NotImplementedError, match=r"outer.*custom_vjp function and a loop"):
+        jax.grad(f)(1.0)
