@@ -285,7 +285,11 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), float(f(jnp.ones(3))[0
 
 def test_a_process_may_fork_after_use():
     done = subprocess.run(
-        [sys.executable, "-P", "-c", FORKED], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-P", "-c", FORKED],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     assert done.stdout == "0 2.25\n", done.stderr[-2000:]
 
