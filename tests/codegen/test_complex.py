@@ -59,14 +59,7 @@ def _inputs(row, dtype):
 @pytest.fixture(scope="module")
 def computed(x64_types):
     """Operands, how many of them are special, and the result, for all rows from one program."""
-    kernels = {}
-    for name, dtype in CASES:
-        row = OPERATORS[name]
-        function = reference.lax_function(row)
-        if function is not None:
-            functor = simt.make_functor(lambda *xs, f=function: f(*xs), [dtype] * row.arity, name)
-            assert [equation.primitive.name for equation in functor.jaxpr.eqns] == [name]
-            kernels[name, dtype] = simt.kernel_of(functor), functor.out_avals[0].dtype.name
+    kernels = simt.kernels_of_rows(CASES)
     inputs = {case: _inputs(OPERATORS[case[0]], case[1]) for case in kernels}
     calls = [
         simt.Call(kernel, inputs[case][0][0].shape, (result,), tuple(inputs[case][0]))

@@ -44,18 +44,11 @@ def _inputs(row, dtype):
 @pytest.fixture(scope="module")
 def computed(x64_types):
     """Inputs and results of all rows, from one program."""
-    kernels = {}
-    for name, dtype in CASES:
-        row = OPERATORS[name]
-        function = reference.lax_function(row)
-        if function is not None:
-            functor = simt.make_functor(lambda *xs, f=function: f(*xs), [dtype] * row.arity, name)
-            assert [equation.primitive.name for equation in functor.jaxpr.eqns] == [name]
-            kernels[name, dtype] = simt.kernel_of(functor), functor.out_avals[0].dtype
+    kernels = simt.kernels_of_rows(CASES)
     program = simt.build([kernel for kernel, _ in kernels.values()])
     inputs = {case: _inputs(OPERATORS[case[0]], case[1]) for case in kernels}
     calls = [
-        simt.Call(kernel, inputs[case][0].shape[1:], (result.name,), tuple(inputs[case][0]))
+        simt.Call(kernel, inputs[case][0].shape[1:], (result,), tuple(inputs[case][0]))
         for case, (kernel, result) in kernels.items()
     ]
     return {

@@ -18,6 +18,8 @@ import jax_elementwise
 from jax_elementwise import _runtime
 
 ON_CPU = os.environ.get("JEW_GPU_TESTS_ON") == "cpu"
+if ON_CPU:  # by XLA's operations, loops too
+    os.environ["JAX_ELEMENTWISE_LOWERING"] = "xla"
 HERE = pathlib.Path(__file__).parent
 ROOT = HERE.parent.parent
 

@@ -8,19 +8,12 @@ from __future__ import annotations
 
 import itertools
 
-import jax
 import numpy as np
 import pytest
 from elements import DTYPES, SIZES, Batch, Function, np_dtype, random_array, random_offsets
 from support import simt
 
-pytestmark = pytest.mark.usefixtures("x64_types")
-
-
-@pytest.fixture
-def x64_types():
-    with jax.enable_x64(True):
-        yield
+pytestmark = pytest.mark.usefixtures("x64")
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -24,13 +23,7 @@ from elements import (
 )
 from support import simt, ulp
 
-pytestmark = pytest.mark.usefixtures("x64_types")
-
-
-@pytest.fixture
-def x64_types():
-    with jax.enable_x64(True):
-        yield
+pytestmark = pytest.mark.usefixtures("x64")
 
 
 @pytest.fixture

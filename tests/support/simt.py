@@ -23,6 +23,7 @@ import pytest
 
 from jax_elementwise._codegen.kernel import Kernel, kernel_for
 from jax_elementwise._functor import trace
+from support import reference
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 _LAUNCHER = ROOT / "csrc" / "runtime" / "launch.cc"
@@ -65,6 +66,23 @@ def kernel_of(functor, shapes=None, result_shape=None, **options) -> Kernel:
 def make_kernel(fun, dtypes, shapes=None, result_shape=None, *, name="f", **options) -> Kernel:
     """The kernel of a function of scalars."""
     return kernel_of(make_functor(fun, dtypes, name), shapes, result_shape, **options)
+
+
+def kernels_of_rows(cases):
+    """The kernels of rows of the operator table, and the dtypes of their results, by case.
+
+    A case is a row's name and a dtype; those that the installed JAX has no function for are left
+    out.
+    """
+    kernels = {}
+    for name, dtype in cases:
+        row = reference.OPERATORS[name]
+        function = reference.lax_function(row)
+        if function is not None:
+            functor = make_functor(lambda *xs, f=function: f(*xs), [dtype] * row.arity, name)
+            assert [equation.primitive.name for equation in functor.jaxpr.eqns] == [name]
+            kernels[name, dtype] = kernel_of(functor), functor.out_avals[0].dtype.name
+    return kernels
 
 
 # ---- Compiling -----------------------------------------------------------------------------------
