@@ -69,20 +69,6 @@ def branch(x, y):
     return lax.cond(x > y, lambda x, y: x * x * y, lambda x, y: jnp.sin(x) - y, x, y)
 
 
-def kepler(mean, e):
-    """Kepler's equation E - e sin E = M, by Newton's method, and how many steps that took."""
-
-    def step(state):
-        anomaly, _, n = state
-        delta = (anomaly - e * jnp.sin(anomaly) - mean) / (1 - e * jnp.cos(anomaly))
-        return anomaly - delta, jnp.abs(delta), n + 1
-
-    tolerance = 4 * jnp.finfo(mean.dtype).eps
-    start = (mean + e * jnp.sin(mean), jnp.ones_like(mean), jnp.int32(0))
-    anomaly, _, n = lax.while_loop(lambda s: (s[1] > tolerance) & (s[2] < 20), step, start)
-    return anomaly, n
-
-
 def many(x, y):
     return {"product": x * y, "pair": (jnp.exp(-x), y - x)}
 

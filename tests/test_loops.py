@@ -2,7 +2,6 @@
 
 import functools
 
-import cases
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,12 +9,13 @@ import pytest
 from cases import assert_same, calls, collectives, kernels, lowered, reference
 from jax import lax
 from jax.sharding import NamedSharding, PartitionSpec
+from support import loops
 
 import jax_elementwise as je
 from jax_elementwise import _functor
 
-counting = je.elementwise(cases.kepler, name="counting")
-kepler = je.elementwise(lambda mean, e: cases.kepler(mean, e)[0], name="kepler")
+counting = je.elementwise(loops.kepler, name="counting")
+kepler = je.elementwise(lambda mean, e: loops.kepler(mean, e)[0], name="kepler")
 
 
 def _orbits(dtype="float64"):
@@ -87,7 +87,7 @@ def test_higher_derivatives_solve_it_too(x64):
 
 @jax.custom_jvp
 def _exact(mean, e):
-    return cases.kepler(mean, e)[0]
+    return loops.kepler(mean, e)[0]
 
 
 @_exact.defjvp
@@ -106,7 +106,7 @@ def test_shapes_and_transformations(x64):
     mean, e = _orbits()
     e = e[::4, None]
     broadcast = kepler(mean, e)
-    _close(broadcast, reference(lambda *a: cases.kepler(*a)[0])(mean, e), 1e-13)
+    _close(broadcast, reference(lambda *a: loops.kepler(*a)[0])(mean, e), 1e-13)
     expected = _slopes(*jnp.broadcast_arrays(mean, e))
     gradients = jax.grad(lambda *a: kepler(*a).sum(), (0, 1))(mean, e)
     _close(gradients, (expected[0].sum(0), expected[1].sum(1, keepdims=True)), 1e-11)
@@ -353,7 +353,7 @@ def test_a_custom_vjp_function_in_a_loop_goes_forward_only():
 
 def test_derivatives_are_derived_once(monkeypatch):
     def gradient():
-        f = je.elementwise(lambda *a: cases.kepler(*a)[0] * 1.25, name="new")
+        f = je.elementwise(lambda *a: loops.kepler(*a)[0] * 1.25, name="new")
         return lowered(jax.grad(lambda *a: f(*a).sum(), (0, 1)), *_orbits("float32"))
 
     derived = []

@@ -1,19 +1,16 @@
-"""Loops inside of kernels: what they compute, their text and their machine code."""
+"""Loops inside of kernels: what they compute."""
 
 from __future__ import annotations
 
 import functools
-import re
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
-from support import sass, simt, small
+from support import loops, simt, small
 from support.small import INTEGERS, NUMBERS, REALS, Case
-
-from jax_elementwise import _runtime
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -23,11 +20,6 @@ def x64_types():
 
 
 # ---- Conditions and state ------------------------------------------------------------------------
-
-
-def _small(i):
-    """An index as a count of steps, also where it is a limit of its dtype."""
-    return i % 7
 
 
 def _counted(x, y, i):
@@ -57,7 +49,7 @@ def _mixed(x, y, i):
         *(x, x > y, i.astype(jnp.int8), i, x.astype(jnp.bfloat16), x.astype(jnp.float64)),
         *(lax.complex(x, y), jnp.uint8(0)),
     )
-    return lax.while_loop(lambda s: s[-1] < _small(i) // 2, step, start)
+    return lax.while_loop(lambda s: s[-1] < loops.few(i) // 2, step, start)
 
 
 def _swapped(x, y, i):
@@ -67,7 +59,7 @@ def _swapped(x, y, i):
         a, b, c, _, n = state
         return b, c, a, -a, n + 1
 
-    return lax.while_loop(lambda s: s[-1] < _small(i), step, (x, y, x, y, 0))
+    return lax.while_loop(lambda s: s[-1] < loops.few(i), step, (x, y, x, y, 0))
 
 
 def _unchanged(x, y, i):
@@ -77,14 +69,16 @@ def _unchanged(x, y, i):
         a, _, _, _, n = state
         return a, jnp.zeros_like(x), y, a, n + 1
 
-    return lax.while_loop(lambda s: s[-1] < _small(i) // 2, step, (x, x, x, y, 0))
+    return lax.while_loop(lambda s: s[-1] < loops.few(i) // 2, step, (x, x, x, y, 0))
 
 
 def _captured(x, y, i):
     """Values from outside, in the condition, in the step and in both."""
-    limit, most = jnp.abs(y) * 8, _small(i) + 20
+    limit, most = jnp.abs(y) * 8, loops.few(i) + 20
     return lax.while_loop(
-        lambda s: (s[0] < limit) & (s[1] < most), lambda s: (s[0] + y * y, s[1] + 1), (x, _small(i))
+        lambda s: (s[0] < limit) & (s[1] < most),
+        lambda s: (s[0] + y * y, s[1] + 1),
+        (x, loops.few(i)),
     )
 
 
@@ -96,7 +90,7 @@ def _no_steps(x, y, i):
         lax.while_loop(lambda s: False, step, (x, y)),
         lax.while_loop(lambda s: s[0] != s[0] + 0 * x, step, (x, y)),
         lax.fori_loop(5, 3, lambda k, c: c + y, x),
-        lax.fori_loop(5, _small(i) - 2, lambda k, c: c + y, x),
+        lax.fori_loop(5, loops.few(i) - 2, lambda k, c: c + y, x),
         lax.scan(lambda c, _: (c + y, c), x, None, length=0),
     )
 
@@ -134,10 +128,6 @@ def _narrow(x, y, i):
 # ---- Nested --------------------------------------------------------------------------------------
 
 
-def _below(limit, start):
-    return lax.while_loop(lambda s: s < limit, lambda s: s + s * s, start)
-
-
 def _while_in_while(x, y, i):
     def step(state):
         total, n = state
@@ -146,7 +136,7 @@ def _while_in_while(x, y, i):
         )
         return inner - steps.astype(x.dtype), n + 1
 
-    return lax.while_loop(lambda s: s[1] < _small(i), step, (y, jnp.int32(0)))
+    return lax.while_loop(lambda s: s[1] < loops.few(i), step, (y, jnp.int32(0)))
 
 
 def _fori_in_while(x, y, i):
@@ -154,7 +144,7 @@ def _fori_in_while(x, y, i):
         total, n = state
         return lax.fori_loop(0, 10, lambda k, c: y - c + k.astype(x.dtype), total), n + 1
 
-    return lax.while_loop(lambda s: s[1] < _small(i), step, (x, 0))
+    return lax.while_loop(lambda s: s[1] < loops.few(i), step, (x, 0))
 
 
 def _while_in_fori(x, y, i):
@@ -176,8 +166,10 @@ def _cond_in_while(x, y, i):
 def _while_in_branches(x, y, i):
     start = jnp.abs(x) + 1
     return (
-        lax.cond(x > y, lambda s: _below(40, s), lambda s: s, start),
-        lax.switch(i, [lambda s: s, lambda s: _below(y, s), lambda s: _below(9, s)], start),
+        lax.cond(x > y, lambda s: loops.below(40, s), lambda s: s, start),
+        lax.switch(
+            i, [lambda s: s, lambda s: loops.below(y, s), lambda s: loops.below(9, s)], start
+        ),
     )
 
 
@@ -249,36 +241,9 @@ def _reversed(x, y, i):
     return lax.fori_loop(0, 11, step, (jnp.stack([x, y, -x]), jnp.array([True, False])))
 
 
-def _lanes(x, y, i):
-    """jax.vmap makes one loop of many, whose lanes end at different times."""
-
-    def doubled(start, limit):
-        return lax.while_loop(
-            lambda s: s[0] < limit, lambda s: (s[0] + s[0], s[1] + 1), (abs(start) % 8 + 1, 0)
-        )
-
-    def vectors(row, n):
-        def step(state):
-            v, k, flag, _ = state
-            return v[::-1] + row, k + 1, ~flag, jnp.zeros_like(x)
-
-        return lax.while_loop(lambda s: s[1] < n, step, (row, 0, True, x))
-
-    values, counts = jnp.stack([x, y, y + x]), jnp.stack([_small(i), jnp.int32(3)])
-    rows = jnp.stack([values[:2], values[1:]])
-    return (
-        jax.vmap(doubled, (0, None))(values, 40),
-        jax.vmap(doubled, (None, 0))(x, values % 50 * 5),
-        jax.vmap(jax.vmap(doubled, (0, None)), (None, 0))(values, rows[0] % 50),
-        jax.vmap(vectors)(rows, counts),
-        jax.vmap(lambda n: lax.fori_loop(0, n, lambda k, c: c - y, x))(counts),
-        jax.vmap(doubled, (0, None))(values[:0], 40),
-    )
-
-
 def _lanes_in_a_loop(x, y, i):
     def step(k, values):
-        return jax.vmap(lambda v: _below(10, v) - 20)(jnp.abs(values) % 4 + 1)
+        return jax.vmap(lambda v: loops.below(10, v) - 20)(jnp.abs(values) % 4 + 1)
 
     return lax.fori_loop(0, 10, step, jnp.stack([x, y]))
 
@@ -303,41 +268,21 @@ CASES = {
     "dynamic_bounds": Case(_dynamic_bounds),
     "matrix_power": Case(_matrix_power, ("float32", "int32", "complex64"), special=False),
     "reversed": Case(_reversed, NUMBERS),
-    "lanes": Case(_lanes, ("float32", "int32"), special=False),
+    "lanes": Case(loops.lanes, ("float32", "int32"), special=False),
     "lanes_in_a_loop": Case(_lanes_in_a_loop, special=False),
 }
 
 # ---- What is rounded -----------------------------------------------------------------------------
 
 
-def kepler(mean, e):
-    """Kepler's equation E - e sin E = M by Newton's method; and the number of its steps."""
-
-    def step(state):
-        anomaly, _, n = state
-        delta = (anomaly - e * jnp.sin(anomaly) - mean) / (1 - e * jnp.cos(anomaly))
-        return anomaly - delta, jnp.abs(delta), n + 1
-
-    tolerance = 4 * jnp.finfo(mean.dtype).eps
-    start = (mean + e * jnp.sin(mean), jnp.ones_like(mean), 0)
-    return lax.while_loop(lambda s: (s[1] > tolerance) & (s[2] < 20), step, start)
-
-
-def mandelbrot(z0, c):
-    """How often z -> z^2 + c stays near."""
-    return lax.while_loop(
-        lambda s: (jnp.real(s[0] * jnp.conj(s[0])) <= 4) & (s[1] < 50),
-        lambda s: (s[0] * s[0] + c, s[1] + 1),
-        (z0, jnp.int32(0)),
-    )
-
-
 def _kepler(x, y, i):
-    return kepler(x, y / 8)[0], kepler(x.astype(jnp.float64), y.astype(jnp.float64) / 8)[0]
+    return loops.kepler(x, y / 8)[0], loops.kepler(
+        x.astype(jnp.float64), y.astype(jnp.float64) / 8
+    )[0]
 
 
 def _mandelbrot(x, y, i):
-    return mandelbrot(x * 0, (y + x / 4) / 8 - 0.5)[1]
+    return loops.mandelbrot(x * 0, (y + x / 4) / 8 - 0.5)[1]
 
 
 def _rotation(x, y, i):
@@ -414,88 +359,3 @@ def test_a_counter_has_jaxs_dtype_and_a_float32_stays_one(x64):
     assert (value.dtype, count.dtype) == (np.float32, np.int64 if x64 else np.int32)
     np.testing.assert_array_equal(value[:3], np.float32([0.625, 0.5, 0.5]))
     np.testing.assert_array_equal(count, [6, 1, 0, 128, 0])
-
-
-# ---- Text ----------------------------------------------------------------------------------------
-
-
-def _source(fun, *dtypes):
-    return simt.make_kernel(fun, dtypes).source
-
-
-def _count(word, text):
-    return len(re.findall(rf"\b{re.escape(word)}", text))
-
-
-def test_a_loop_is_one_loop():
-    text = _source(lambda x, e: kepler(x, e)[0], "float32", "float32")
-    assert _count("while (true) {", text) == _count("break;", text) == 1
-    assert _count("sincosf(", text) == 1
-    assert _count("sinf(", text) == 1  # before the loop
-    assert _count("cosf(", text) == 0
-
-
-@pytest.mark.parametrize(("length", "sines", "loops"), [(8, 8, 0), (9, 1, 1), (10**6, 1, 1)])
-def test_few_steps_are_written_out_and_many_are_a_loop(length, sines, loops):
-    text = _source(lambda x: lax.fori_loop(0, length, lambda _, c: jnp.sin(c), x), "float32")
-    plain = _source(jnp.sin, "float32")
-    assert _count("sinf(", text) == sines
-    assert _count("for (", text) - _count("for (", plain) == loops
-    assert ("< 1000000;" in text) == (length == 10**6)
-
-
-def test_lanes_share_one_loop():
-    def lanes(x, y):
-        return jax.vmap(lambda v: _below(10, v))(jnp.stack([x, y])).sum()
-
-    text = _source(lanes, "float32", "float32")
-    assert _count("while (true) {", text) == 1
-    assert re.search(r"if \(!\(v\d+ \|\| v\d+\)\) break;", text)
-
-
-@pytest.mark.parametrize(
-    ("fun", "dtype", "pairs"),
-    [
-        (lambda x: jnp.sin(x) * jnp.cos(x), "float32", ("sincosf(",)),
-        (lambda x: jnp.sin(x) * jnp.cos(x) + jnp.sin(x), "bfloat16", ("sincosf(",)),
-        (lambda x: jnp.cos(x) - jnp.sin(x), "float64", ("sincos(",)),
-        (jax.value_and_grad(jnp.sin), "float32", ("sincosf(",)),
-        (lambda x: jnp.sin(x) * jnp.cos(2 * x), "float32", ()),
-        (jnp.sin, "float32", ()),
-        (lambda x: jnp.cos(x) + jnp.cos(x), "float64", ()),
-        (lambda z: jnp.sin(z) * jnp.cos(z), "complex64", ()),
-    ],
-)
-def test_a_sine_and_a_cosine_of_one_value_are_one_call(fun, dtype, pairs):
-    text = _source(fun, dtype)
-    # The text that goes before kernels has definitions of its own.
-    plain = _source(lambda x: x * 2, dtype)
-    made = [name for name in ("sincosf(", "sincos(") if _count(name, text) > _count(name, plain)]
-    assert tuple(made) == pairs
-    if pairs:
-        assert _count(pairs[0], text) == 1
-        assert not _count("sinf(", text) + _count("cosf(", text) + _count("sin(", text)
-
-
-# ---- Machine code --------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("fun", "dtypes", "options"),
-    [
-        # Without the path for large angles, which needs a table in local memory.
-        (lambda x, e: kepler(x, e)[0], ["float32"] * 2, {"fast_math": True}),
-        (lambda c: mandelbrot(c * 0, c)[1], ["complex64"], {}),
-        (lambda x: lax.fori_loop(0, 1000, lambda _, c: 3.7 * c * (1 - c), x), ["float32"], {}),
-        (lambda x, y, i: _lanes(x, y, i)[3][0].sum(), ["float32", "float32", "int32"], {}),
-    ],
-    ids=["kepler", "mandelbrot", "logistic", "lanes"],
-)
-def test_loops_stay_loops_and_in_registers(fun, dtypes, options):
-    kernel = simt.make_kernel(fun, dtypes, **options)
-    for arch in (75, 90, max(sass.require_nvrtc())):
-        cubin = _runtime.compile(kernel.source, kernel.name, arch, list(kernel.options))
-        found = sass.opcodes(cubin)
-        assert not [code for code in found if code.split(".")[0] in ("LDL", "STL")], "local memory"
-        assert len(found) < 4000  # and not a thousand copies of a step
-        assert any(code.split(".")[0] == "BRA" for code in found)
