@@ -205,17 +205,20 @@ def real_errors(row: Operator, operands: Operands, actual: np.ndarray) -> Errors
     exact = np.clip(exact, -after, after)
     sizes = np.where(nan | wrong, 0, np.abs(computed - exact) / units)
     if actual.dtype == np.float64 and row.name in EXACT:
-        sizes = _refined(row.name, operands[0], actual, units, sizes)
+        sizes = _refined(row.name, operands, actual, units, sizes)
     return Errors(sizes.astype(np.float64), wrong)
 
 
-def _refined(name: str, x: np.ndarray, actual: np.ndarray, units: Any, sizes: Any) -> np.ndarray:
+def _refined(
+    name: str, operands: Operands, actual: np.ndarray, units: Any, sizes: Any
+) -> np.ndarray:
     """The largest errors computed once more, by mpmath; the others are left out."""
     result = np.zeros(sizes.size)
-    places = np.argsort(sizes)[-REFINED:]
-    for i in (i for i in places if np.isfinite(actual[i]) and np.isfinite(x[i]) and x[i] != 0):
+    ordinary = np.all([np.isfinite(x) & (x != 0) for x in operands], axis=0) & np.isfinite(actual)
+    for i in (i for i in np.argsort(sizes)[-REFINED:] if ordinary[i]):
         with mpmath.workdps(50):
-            error = abs(mpmath.mpf(float(actual[i])) - EXACT[name](mpmath.mpf(float(x[i]))))
+            exact = EXACT[name](*(mpmath.mpf(float(x[i])) for x in operands))
+            error = abs(mpmath.mpf(float(actual[i])) - exact)
             result[i] = float(error / mpmath.mpf(float(units[i])))
     return result
 
