@@ -20,7 +20,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 from jax.sharding import AxisType, NamedSharding, PartitionSpec, get_abstract_mesh
 
-from jax_elementwise import _aliases, _compat
+from jax_elementwise import _aliases, _compat, _derivatives
 from jax_elementwise._codegen import kernel as codegen
 from jax_elementwise._functor import Functor
 from jax_elementwise._lowering import cpu, cuda, partition, xla
@@ -98,10 +98,10 @@ def _reduced(
 
     An operand that is not read need not be kept alive, unless the type of the results hangs on it.
     """
-    reduced, used = functor.reduced(results, keep_operands=False)
+    reduced, used = _derivatives.reduced(functor, results, keep_operands=False)
     if used and _joint_type(jax.typeof(operands[i]) for i in used) == joint:
         return reduced, used
-    return functor.reduced(results, keep_operands=True)
+    return _derivatives.reduced(functor, results, keep_operands=True)
 
 
 # ---- The joint type of operands ------------------------------------------------------------------
@@ -242,7 +242,7 @@ def _elementwise_jvp(
     options = dataclasses.replace(options, aliases=())  # operands and results are others
     active = tuple(i for i, t in enumerate(tangents) if not _is_zero(t))
     dots = [ad.Zero(jax.typeof(result).to_tangent_aval()) for result in results]
-    tangent_functor, nonzero = functor.jvp(active)
+    tangent_functor, nonzero = _derivatives.jvp(functor, active)
     if nonzero:
         operands = [*primals, *(tangents[i] for i in active)]
         linear = range(len(primals), len(operands))
@@ -269,7 +269,7 @@ def _elementwise_transpose(
     results = tuple(i for i, ct in enumerate(cotangents) if type(ct) is not ad.Zero)
     zeroed = tuple(i for i in linear if i not in undefined)
     known = [x for i, x in enumerate(operands) if i not in undefined and i not in zeroed]
-    transposed = functor.transpose(undefined, zeroed, results)
+    transposed = _derivatives.transpose(functor, undefined, zeroed, results)
     given = [*known, *(cotangents[i] for i in results)]
     options = dataclasses.replace(options, aliases=())  # operands and results are others
     outs = apply(transposed, given, linear=range(len(known), len(given)), options=options)

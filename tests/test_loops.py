@@ -9,10 +9,11 @@ import pytest
 from cases import assert_same, calls, collectives, kernels, lowered, reference
 from jax import lax
 from jax.sharding import NamedSharding, PartitionSpec
+from jax.test_util import check_grads
 from support import loops
 
 import jax_elementwise as je
-from jax_elementwise import _functor
+from jax_elementwise import _derivatives
 
 counting = je.elementwise(loops.kepler, name="counting")
 kepler = je.elementwise(lambda mean, e: loops.kepler(mean, e)[0], name="kepler")
@@ -100,6 +101,11 @@ def _exact_slopes(mean, e):
     """In plain JAX, of any order."""
     anomaly = _exact(mean, e)
     return 1 / (1 - e * jnp.cos(anomaly)), jnp.sin(anomaly) / (1 - e * jnp.cos(anomaly))
+
+
+def test_finite_differences_agree_to_third_order(x64):
+    operands = tuple(x[::9] for x in _orbits())
+    check_grads(kepler, operands, order=3, modes=["fwd", "rev"], atol=1e-4, rtol=1e-4, eps=1e-5)
 
 
 def test_shapes_and_transformations(x64):
@@ -296,6 +302,18 @@ def test_complex_functions_of_a_loop(fun, x64, rng):
         assert_same(actual, expected, 64)
 
 
+def test_a_gradient_with_more_lanes_than_tables_have_entries(x64, rng):
+    def fun(*xs):
+        total = sum((j + 1) * x for j, x in enumerate(xs))
+        return lax.fori_loop(0, 20, lambda _, c: c * c + total, xs[0])
+
+    xs = tuple(jnp.asarray(1e-4 * (rng.normal(size=(2, 2)) @ [1, 1j])) for _ in range(33))
+    f, r = je.elementwise(fun), reference(fun)
+    every = tuple(range(len(xs)))
+    actual, expected = (jax.grad(lambda *a, g=g: jnp.abs(g(*a)).sum(), every)(*xs) for g in (f, r))
+    assert_same(actual, expected, 1e4)
+
+
 # ---- Linear functions ----------------------------------------------------------------------------
 
 
@@ -347,7 +365,7 @@ def test_a_custom_vjp_function_in_a_loop_goes_forward_only():
     x = jnp.arange(3.0)
     f = je.elementwise(fun, name="f")
     np.testing.assert_allclose(f(x), jnp.sin(jnp.sin(jnp.sin(x))), rtol=1e-6)
-    with pytest.raises(NotImplementedError, match=r"'f_jvp' has a custom_vjp .* custom_jvp rule"):
+    with pytest.raises(NotImplementedError, match=r"'f' has a custom_vjp .* custom_jvp rule"):
         jax.grad(lambda x: f(x).sum())(x)
 
 
@@ -357,13 +375,29 @@ def test_derivatives_are_derived_once(monkeypatch):
         return lowered(jax.grad(lambda *a: f(*a).sum(), (0, 1)), *_orbits("float32"))
 
     derived = []
-    real = _functor._derive
-    monkeypatch.setattr(_functor, "_derive", lambda *args: derived.append(args) or real(*args))
+    real = _derivatives._derive
+    monkeypatch.setattr(_derivatives, "_derive", lambda *args: derived.append(args) or real(*args))
     first = gradient()
     assert len(derived) == 2
     jax.clear_caches()
     assert gradient() == first
     assert len(derived) == 2
+
+
+def test_a_gradient_keeps_nothing_from_step_to_step():
+    """Arguments, results and whatever else there is: less than four times the arguments."""
+
+    def fun(x, r):
+        count = 1 + (x * 999).astype(jnp.int32)
+        return lax.fori_loop(0, count, lambda _, y: r * y * (1 - y), x)
+
+    f = je.elementwise(fun)
+    x, r = jnp.linspace(0, 1, 2**20), jnp.linspace(2.0, 3.9, 2**20)
+    gradient = jax.jit(jax.grad(lambda *a: f(*a).sum(), (0, 1)))
+    memory = gradient.lower(x, r).compile().memory_analysis()
+    argument = memory.argument_size_in_bytes
+    assert argument == x.nbytes + r.nbytes
+    assert argument + memory.output_size_in_bytes + memory.temp_size_in_bytes < 4 * argument
 
 
 def test_sharded_operands_stay_where_they_are(x64):

@@ -24,6 +24,7 @@ from jax.sharding import PartitionSpec as P
 from support import simt
 
 import jax_elementwise as je
+from jax_elementwise import _derivatives
 
 T = np.array([0.5, -1.0, 2.0, 0.25, 3.0, -0.75, 1.5, 1.0], np.float32)
 X = np.linspace(-2, 2, 8).astype(np.float32)
@@ -90,7 +91,7 @@ def test_values_are_those_of_jax(make, kind, wrap, rng):
     assert len(calls(je.elementwise(fun), x)[0].invars) == 1
 
 
-def _derivatives(f):
+def _all_derivatives(f):
     """The first three of them, by both modes."""
 
     def first(x):
@@ -110,13 +111,15 @@ def _derivatives(f):
 def test_derivatives_are_those_of_jax(make, rng):
     fun = make(MAKERS["numpy"](T))
     x = _points(rng)
-    mine, theirs = (jax.jit(_derivatives(f))(x) for f in (je.elementwise(fun), reference(fun)))
+    mine, theirs = (jax.jit(_all_derivatives(f))(x) for f in (je.elementwise(fun), reference(fun)))
     assert_same(mine, theirs, eps=1024)
 
 
 def test_derivatives_without_jit_are_those_of_jax(rng):
     x = _points(rng)
-    mine, theirs = (_derivatives(f)(x) for f in (je.elementwise(POLYNOMIAL), reference(POLYNOMIAL)))
+    mine, theirs = (
+        _all_derivatives(f)(x) for f in (je.elementwise(POLYNOMIAL), reference(POLYNOMIAL))
+    )
     assert_same(mine, theirs, eps=256)
 
 
@@ -124,9 +127,9 @@ def test_derivatives_without_jit_are_those_of_jax(rng):
 def test_kernels_of_derivatives_are_right(make, rng):
     """Compared with float64, since XLA's tanh is less exact than the kernels' where it is 1."""
     x = np.asarray(_points(rng)).ravel()
-    tangent, _ = simt.make_functor(make(lambda: T), ["float32"]).jvp((0,))
-    gradient = tangent.transpose((1,), (), (0,))
-    second, _ = gradient.jvp((0,))
+    tangent, _ = _derivatives.jvp(simt.make_functor(make(lambda: T), ["float32"]), (0,))
+    gradient = _derivatives.transpose(tangent, (1,), (), (0,))
+    second, _ = _derivatives.jvp(gradient, (0,))
     made = [f for f in (tangent, gradient, second) if f.out_avals]  # an interpolation's is 0
     programs = [simt.kernel_of(f) for f in made]
     operands = [(x, np.ones_like(x), np.ones_like(x))[: len(f.in_avals)] for f in made]

@@ -84,7 +84,7 @@ def _row(aval: Any, functor: Functor) -> DType:
     dtype = dtype_of(aval.dtype)
     if dtype is None:
         raise NotImplementedError(
-            f"cannot generate a kernel for {functor.name!r}: dtype {aval.dtype} is not supported"
+            f"cannot generate a kernel for {functor.origin!r}: dtype {aval.dtype} is not supported"
         )
     return dtype
 
@@ -140,7 +140,7 @@ def _check_parameter_space(functor: Functor, geometry_words: int) -> None:
     needed = 8 * (arrays + geometry_words)
     if arrays > _MAX_ARRAYS or needed > _PARAMETER_BYTES:
         raise ValueError(
-            f"{functor.name!r} has {len(functor.in_avals)} operands (captured values count) and "
+            f"{functor.origin!r} has {len(functor.in_avals)} operands (captured values count) and "
             f"{len(functor.out_avals)} results; one kernel takes {_MAX_ARRAYS} together, fewer "
             "when many of them are broadcast. Split the function, or stack operands."
         )

@@ -1,0 +1,202 @@
+"""Functors derived from a functor: tangent, transpose, and the part that gives some results only.
+
+The Jacobian of an elementwise map is diagonal, so tangent and transpose are elementwise maps again,
+and their functors are derived from the scalar jaxpr alone, whatever the shapes of the arrays.
+
+Memoised: higher derivatives of one function in a program share their lower ones.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import use_abstract_mesh
+
+from jax_elementwise import _compat
+from jax_elementwise._functor import NO_MESH, Functor
+from jax_elementwise._table import check_captured, table
+
+__all__ = ["jvp", "reduced", "transpose"]
+
+
+@functools.lru_cache(maxsize=4096)
+def reduced(
+    functor: Functor, results: tuple[int, ...], *, keep_operands: bool
+) -> tuple[Functor, tuple[int, ...]]:
+    """The functor that gives some of the results only.
+
+    Args:
+      functor: the functor.
+      results: which.
+      keep_operands: whether it also takes operands that these results do not depend on.
+
+    Returns:
+      That functor, and which of the operands it takes.
+    """
+    wanted = [i in results for i in range(len(functor.out_avals))]
+    pruned, used = _compat.dce(functor.jaxpr, wanted, keep_inputs=keep_operands)
+    return Functor(functor.name, pruned, origin=functor.origin), used
+
+
+@functools.lru_cache(maxsize=4096)
+def jvp(functor: Functor, active: tuple[int, ...]) -> tuple[Functor, tuple[int, ...]]:
+    """The tangent of a functor.
+
+    Args:
+      functor: the functor.
+      active: the operands whose tangents are not zero.
+
+    Returns:
+      A functor of all primal operands, then of the active operands' tangents, in which it is
+      linear; and the results whose tangents it gives. The others' are identically zero.
+    """
+    avals = functor.in_avals
+
+    def tangents(*args: Any) -> list[Any]:
+        primals, dots = args[: len(avals)], args[len(avals) :]
+
+        # The other operands are constants here, so that their tangents are symbolic zeros.
+        def of_active(*values: Any) -> list[Any]:
+            operands = list(primals)
+            for i, value in zip(active, values, strict=True):
+                operands[i] = value
+            return functor(*operands)
+
+        _, outs = jax.jvp(of_active, tuple(primals[i] for i in active), tuple(dots))
+        return [jnp.zeros(()) if out.dtype == jax.dtypes.float0 else out for out in outs]
+
+    closed = _derive(tangents, [*avals, *(avals[i] for i in active)])
+    nonzero = [not _is_zero(atom) for atom in _compat.open_jaxpr(closed).outvars]
+    pruned, _ = _compat.dce(closed, nonzero, keep_inputs=True)
+    derived = Functor(f"{functor.name}_jvp", pruned, origin=functor.origin)
+    return derived, tuple(np.flatnonzero(nonzero).tolist())
+
+
+def _is_zero(atom: Any) -> bool:
+    return _compat.is_literal(atom) and not np.any(atom.val)
+
+
+@functools.lru_cache(maxsize=4096)
+def transpose(
+    functor: Functor, undefined: tuple[int, ...], zeroed: tuple[int, ...], results: tuple[int, ...]
+) -> Functor:
+    """The transpose of a functor that is linear in some operands.
+
+    Args:
+      functor: the functor.
+      undefined: the linear operands to transpose with respect to.
+      zeroed: linear operands whose values are known. The linear part of an affine function is what
+        is transposed, so they count as zero.
+      results: the results whose cotangents are not zero.
+
+    Returns:
+      A functor of the remaining operands, in order, then of the cotangents of ``results``, in which
+      it is linear. It gives one cotangent per undefined operand.
+
+    Raises:
+      NotImplementedError: for a ``custom_vjp`` function beside a loop.
+    """
+    avals = functor.in_avals
+    known = [i for i in range(len(avals)) if i not in undefined and i not in zeroed]
+
+    by_lanes = functor.has_long_loop
+    if by_lanes and functor.awaits_transpose:
+        raise NotImplementedError(
+            f"{functor.origin!r} has a custom_vjp function and a loop, which reverse mode takes "
+            "forward inside of the kernel. Give the function a custom_jvp rule instead."
+        )
+
+    def cotangents(*args: Any) -> list[Any]:
+        operands: list[Any] = [jnp.zeros((), aval.dtype) for aval in avals]
+        for i, value in zip(known, args[: len(known)], strict=True):
+            operands[i] = value
+
+        def linear(*values: Any) -> list[Any]:
+            for i, value in zip(undefined, values, strict=True):
+                operands[i] = value
+            outs = functor(*operands)
+            return [outs[i] for i in results]
+
+        unknowns = [jax.ShapeDtypeStruct((), avals[i].dtype) for i in undefined]
+        if by_lanes:
+            of_lanes = linear if functor.is_derived else functools.partial(_linear_part, linear)
+            return _transpose_by_lanes(of_lanes, unknowns, args[len(known) :])
+        return list(jax.linear_transpose(linear, *unknowns)(list(args[len(known) :])))
+
+    closed = _derive(
+        cotangents, [avals[i] for i in known] + [functor.out_avals[i] for i in results]
+    )
+    pruned, _ = _compat.dce(closed, [True] * len(undefined), keep_inputs=True)
+    return Functor(f"{functor.name}_transpose", pruned, origin=functor.origin)
+
+
+def _derive(fun: Callable[..., Any], avals: Sequence[Any]) -> Any:
+    """The closed jaxpr of a function that was made from a functor, for strongly typed scalars.
+
+    A derivative rule that the user wrote may be closed over values, which the functor, traced
+    without running the rule, does not know of. Scalars become literals, small arrays tables.
+    """
+    scalars = [jax.ShapeDtypeStruct((), aval.dtype) for aval in avals]
+    with use_abstract_mesh(NO_MESH):
+        closed = jax.make_jaxpr(fun)(*scalars)
+        constants = _compat.consts(closed)
+        if not constants:
+            return closed
+        for value in constants:
+            check_captured(value, "a derivative rule inside an elementwise function captures")
+        if any(isinstance(c, jax.core.Tracer) for c in constants):
+            raise ValueError(
+                "a derivative rule inside an elementwise function captures a traced value. Pass it "
+                "as an argument of the custom_jvp or custom_vjp function."
+            )
+        body = _compat.open_jaxpr(closed)
+
+        def with_constants(*args: Any) -> list[Any]:
+            values = [table(c) if np.ndim(c) else np.asarray(c)[()] for c in constants]
+            return jax.core.eval_jaxpr(body, values, *args)
+
+        return jax.make_jaxpr(with_constants)(*scalars)
+
+
+# ---- Reverse mode by lanes -----------------------------------------------------------------------
+
+
+def _linear_part(affine: Callable[..., list[Any]], *values: Any) -> list[Any]:
+    """What a function that a user says is linear adds to its values at zero."""
+    zeros = tuple(jnp.zeros_like(value) for value in values)
+    return list(jax.jvp(affine, zeros, values)[1])
+
+
+def _transpose_by_lanes(
+    linear: Callable[..., list[Any]], unknowns: Sequence[Any], cotangents: Sequence[Any]
+) -> list[Any]:
+    """The transpose of a function with loops, which JAX does not transpose.
+
+    The function is evaluated for the unit tangents, one lane for each, two for a complex operand,
+    in which it may be linear over the real numbers only. Conditions of loops do not depend on
+    tangents, so the lanes go around one loop together, and nothing is kept from step to step.
+    """
+    lanes = [
+        (i, unit)
+        for i, unknown in enumerate(unknowns)
+        for unit in ((1, 1j) if jnp.issubdtype(unknown.dtype, jnp.complexfloating) else (1,))
+    ]
+    # Tables, not arrays that are captured: there are as many lanes as there are operands.
+    bases = [
+        table(np.array([unit if k == i else 0 for k, unit in lanes], unknown.dtype))
+        for i, unknown in enumerate(unknowns)
+    ]
+    outs = jax.vmap(linear, axis_size=len(lanes))(*bases)
+    # What a unit tangent adds to the pairing of cotangents and results, Re(sum(ct * out)).
+    paired = [jnp.real(ct * out) for ct, out in zip(cotangents, outs, strict=True)]
+    shares = [functools.reduce(jnp.add, [p[lane] for p in paired]) for lane in range(len(lanes))]
+    gradients: list[Any] = [jnp.zeros((), unknown.dtype) for unknown in unknowns]
+    for (i, unit), share in zip(lanes, shares, strict=True):
+        conjugate = 1 if unit == 1 else -1j
+        gradients[i] += (conjugate * share).astype(unknowns[i].dtype)
+    return gradients
