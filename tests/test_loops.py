@@ -132,6 +132,19 @@ def test_shapes_and_transformations(x64):
         _close(gradient(mean, jnp.array([0.3, 0.2])), jax.vmap(wanted)(mean), 1e-11)
 
 
+def test_each_element_stops_on_its_own():
+    @je.elementwise
+    def collatz(n):
+        def step(state):
+            n, steps = state
+            return jnp.where(n % 2 == 0, n // 2, 3 * n + 1), steps + 1
+
+        return lax.while_loop(lambda state: state[0] > 1, step, (n, 0))[1]
+
+    n = jnp.array([1, 2, 3, 6, 7, 9, 27, 97])
+    np.testing.assert_array_equal(collatz(n), [0, 1, 7, 8, 16, 19, 111, 118])
+
+
 # ---- Against plain JAX ---------------------------------------------------------------------------
 # JAX takes reverse mode through no while loop, but through one written out with a known end.
 

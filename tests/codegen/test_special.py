@@ -272,3 +272,12 @@ def test_functions_of_jax_scipy_special_are_what_they_are_in_jax(name):
     actual = actual if isinstance(actual, list) else [actual]
     for a, e in zip(actual, jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(a, e, rtol=1e-10, atol=1e-12)
+
+
+def test_orders_so_large_that_their_squares_overflow():
+    """And that the next integer is not a float: an even order has an odd exponent all the same."""
+    n = np.array([1.1904515308219112e20, 2.0**60, 2.0**60, 1015948744065024.0], np.float32)
+    x = np.array([1.3252717290715255e21, 1.5, 2.0**80, -2.60770320892334e-07], np.float32)
+    with np.errstate(over="ignore"):
+        np.testing.assert_array_equal(simt.evaluate(lax.polygamma, n, x), [0, -np.inf, 0, np.inf])
+    assert simt.evaluate(lax.polygamma, np.array([8.97e240]), np.array([8.45e252])) == 0

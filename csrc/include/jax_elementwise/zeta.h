@@ -43,25 +43,26 @@ JEW_DEVICE bool is_even(T x) {
   return is_finite(x) && 2 * round_down(x / 2) == x;
 }
 
-// Nested sums 1 + quotient s (s + 1) z (1 + ...), s growing by 2. The quotients are those of
-// B_2k / (2k)! by the one before.
+// Nested sums 1 + quotient (s / a) ((s + 1) / a) (1 + ...), s growing by 2, from 1 / a. The
+// quotients are those of B_2k / (2k)! by the one before. Neither s^2 nor a^2 is taken, which may
+// overflow.
 template <class T>
 JEW_DEVICE T bernoulli_series(T, T) {
   return T(1);
 }
 template <class T, class... Rest>
-JEW_DEVICE T bernoulli_series(T s, T z, T quotient, Rest... rest) {
-  const T inner = bernoulli_series(s + 2, z, rest...);
-  return multiply_add(quotient * z * (s * (s + 1)), inner, T(1));
+JEW_DEVICE T bernoulli_series(T s, T inverse, T quotient, Rest... rest) {
+  const T inner = bernoulli_series(s + 2, inverse, rest...);
+  return multiply_add(quotient * (s * inverse) * ((s + 1) * inverse), inner, T(1));
 }
 
-// The corrections' sum, but for the factor s / (12 a), from z = 1 / a^2. The quotients tend to
+// The corrections' sum, but for the factor s / (12 a), from 1 / a. The quotients tend to
 // -1 / (4 pi^2) (DLMF 24.8.1, 25.6.2).
-JEW_DEVICE float zeta_corrections(float s, float z) {
-  return bernoulli_series(s + 1, z, -0.016666668f, -0.023809524f, -0.025f);
+JEW_DEVICE float zeta_corrections(float s, float inverse) {
+  return bernoulli_series(s + 1, inverse, -0.016666668f, -0.023809524f, -0.025f);
 }
-JEW_DEVICE double zeta_corrections(double s, double z) {
-  return bernoulli_series(s + 1, z, -0.016666666666666666, -0.023809523809523808, -0.025,
+JEW_DEVICE double zeta_corrections(double s, double inverse) {
+  return bernoulli_series(s + 1, inverse, -0.016666666666666666, -0.023809523809523808, -0.025,
                           -0.025252525252525252, -0.02531135531135531, -0.02532561505065123,
                           -0.025329131652661066, -0.025330005504037488);
 }
@@ -93,17 +94,17 @@ JEW_DEVICE T zeta_series(T s, T q, T unit) {
   // They bound what is left, and the corrections, which diverge for large s / a, are not needed.
   if (!(integral + term > first * half_epsilon(q) / 4)) return first + rest;
   const T inverse = 1 / a;
-  const T corrections = s * inverse / 12 * zeta_corrections(s, inverse * inverse);
+  const T corrections = s * inverse / 12 * zeta_corrections(s, inverse);
   return first + (rest + (integral + term * (T(0.5) + corrections)));
 }
 
 // unit^s zeta(s, q) for finite q, negative ones too, but no poles. Those need an integer s: less
 // the terms below 0, which are those of two other series, it is the series from q - floor(q) on.
 template <class T>
-JEW_DEVICE T zeta_series_of_any(T s, T q, T unit) {
+JEW_DEVICE T zeta_series_of_any(T s, bool s_is_even, T q, T unit) {
   const T floor = round_down(q);
   const bool is_positive = q > 0;
-  const T sign = is_even(s) ? T(1) : T(-1);
+  const T sign = s_is_even ? T(1) : T(-1);
   T y = is_positive ? q : q - floor;
   T factor = 1;
   T sum = 0;
@@ -133,7 +134,7 @@ JEW_DEVICE T zeta(T s, T q) {
       (q < 0 && !special::is_integer(s))) {
     return special::not_a_number(s);
   }
-  return special::zeta_series_of_any(s, q, T(1));
+  return special::zeta_series_of_any(s, special::is_even(s), q, T(1));
 }
 
 // The derivative of order n of digamma: (-1)^(n + 1) n! zeta(n + 1, x) (DLMF 25.11.12). NaN unless
@@ -142,9 +143,10 @@ template <class T>
 JEW_DEVICE T polygamma(T n, T x) {
   if (n == 0) return digamma(x);
   const T s = n + 1;
-  const T sign = special::is_even(n) ? T(-1) : T(1);
+  const bool s_is_even = !special::is_even(n);  // n + 1 may be rounded to n
+  const T sign = s_is_even ? T(1) : T(-1);
   const bool is_pole = special::is_zeta_pole(x);
-  if (!(n > 0) || !is_finite(s) || !special::is_integer(n) || (is_pole && !special::is_even(s))) {
+  if (!(n > 0) || !is_finite(s) || !special::is_integer(n) || (is_pole && !s_is_even)) {
     return special::not_a_number(x);
   }
   if (is_pole) return sign * special::infinity(x);
@@ -155,7 +157,7 @@ JEW_DEVICE T polygamma(T n, T x) {
   if (n <= T(special::largest_factorial(x))) {
     const T unit = special::power_of_two_after(distance);
     const T inverse = 1 / unit;
-    const T series = special::zeta_series_of_any(s, x, unit);
+    const T series = special::zeta_series_of_any(s, s_is_even, x, unit);
     // As exact as n! itself, and no smaller than the result.
     const T magnitude = special::power_of_two_after(special::magnitude(series));
     T factorial = magnitude * inverse;
@@ -169,7 +171,8 @@ JEW_DEVICE T polygamma(T n, T x) {
       special::polynomial(inverse * inverse, T(1.0 / 1260), T(-1.0 / 360), T(1.0 / 12)) * inverse;
   const T exponent = s * (special::logarithm(s / distance) - 1) +
                      (correction - special::logarithm(s) / 2 + T(0.9189385332046728));
-  return sign * special::zeta_series_of_any(s, x, distance) * special::exponential(exponent);
+  return sign * special::zeta_series_of_any(s, s_is_even, x, distance) *
+         special::exponential(exponent);
 }
 
 }  // namespace jax_elementwise
