@@ -7,8 +7,6 @@
 
 namespace jax_elementwise {
 
-constexpr int kBlockSize = 256;
-
 // The packs that one call of a kernel goes through: begin, begin + stride, ... below end.
 template <class Index>
 struct Walk {
