@@ -76,16 +76,16 @@ struct OneResult {
 
   JEW_DEVICE void operator()(Compute<In>... in, Compute<R>& out) const {
     static_assert(takes_elements,
-                  "the functor has no `R operator()(In...) const` for elements of these types");
+                  "the functor has no R operator()(In...) const for elements of these types");
     out = static_cast<Compute<R>>(functor(in...));
   }
   JEW_DEVICE void operator()(Compute<In>... in, int64 index, Compute<R>& out) const {
     static_assert(takes_elements || takes_index,
-                  "the functor has neither `R operator()(In...) const` nor "
-                  "`R operator()(In..., int64 index) const` for elements of these types");
+                  "the functor has neither R operator()(In...) const nor "
+                  "R operator()(In..., int64 index) const for elements of these types");
     if constexpr (takes_elements) {
       out = static_cast<Compute<R>>(functor(in...));
-    } else {
+    } else if constexpr (takes_index) {
       out = static_cast<Compute<R>>(functor(in..., index));
     }
   }
