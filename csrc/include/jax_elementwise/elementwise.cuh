@@ -27,8 +27,8 @@
 //
 // cudaErrorInvalidValue: n is negative, or an array is null, misaligned to its elements or overlaps
 // the output. Otherwise the result is that of the launch, which runs asynchronously. Nothing is
-// launched for n = 0. What cudaGetLastError() holds from before is neither returned nor cleared, but
-// once a kernel has faulted, every call of the runtime returns that fault, and so do these.
+// launched for n = 0. What cudaGetLastError() holds from before is neither returned nor cleared,
+// but once a kernel has faulted, every call of the runtime returns that fault, and so do these.
 #pragma once
 
 #if !defined(__CUDACC__)
@@ -140,9 +140,8 @@ cudaError_t launch(Factory factory, int64 n, cudaStream_t stream, R* out, const 
                                       : elementwise_kernel<int64, pack, Factory, R, In...>;
   // Returns the launch's own error. Asking cudaGetLastError() after <<<>>> would also return, and
   // clear, what an earlier call of somebody else has left.
-  return cudaLaunchKernel(reinterpret_cast<const void*>(kernel),
-                          dim3(static_cast<unsigned>(blocks)), dim3(kBlockSize), parameters, 0,
-                          stream);
+  return cudaLaunchKernel(kernel, dim3(static_cast<unsigned>(blocks)), dim3(kBlockSize), parameters,
+                          0, stream);
 }
 
 // The arguments behind the output: inputs, and the stream as the last.
