@@ -14,7 +14,8 @@ import jax_elementwise as je
 
 ROOT = pathlib.Path(je.__file__).parent
 PUBLIC = {
-    "CacheInfo", "CompileError", "ElementwiseFunction", "cache_info", "clear_cache", "elementwise",
+    "CacheInfo", "CompileError", "ElementwiseFunction", "cache_info", "clear_cache", "cmake_dir",
+    "elementwise", "include_dir",
 }  # fmt: skip
 
 MODULES = sorted(
@@ -58,7 +59,9 @@ def test_the_examples_of_docstrings_run(name):
     assert doctest.testmod(module, optionflags=doctest.NORMALIZE_WHITESPACE).failed == 0
 
 
-@pytest.mark.parametrize("function", [je.elementwise, je.cache_info, je.clear_cache])
+@pytest.mark.parametrize(
+    "function", [je.elementwise, je.cache_info, je.clear_cache, je.include_dir, je.cmake_dir]
+)
 def test_functions_have_examples(function):
     finder = doctest.DocTestFinder(recurse=False)
     assert any(test.examples for test in finder.find(function))

@@ -10,7 +10,7 @@ now, and exits 0 only if it is. It needs nothing but Python's standard library.
 
 What the record is about (``source_digest``): the names and contents of
 
-- every .cc, .h and .cmake file below csrc/,
+- every .cc, .cuh, .h and .cmake file below csrc/,
 - every .py, .pyi, .h, .cc and .cmake file below jax_elementwise/, but the generated _runtime.pyi,
 - CMakeLists.txt,
 - and the tables [build-system] and [tool.scikit-build] of pyproject.toml.
@@ -39,7 +39,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 RECORD = pathlib.Path("tests", "gpu", "verified.json")
 
 _SUFFIXES = {
-    "csrc": {".cc", ".h", ".cmake"},
+    "csrc": {".cc", ".cuh", ".h", ".cmake"},
     "jax_elementwise": {".py", ".h", ".cc", ".cmake", ".pyi"},
 }
 _GENERATED = {"jax_elementwise/_runtime.pyi"}

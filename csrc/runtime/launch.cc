@@ -13,10 +13,6 @@ std::uint64_t full_span(const Call& call) {
 
 namespace {
 
-constexpr std::int64_t kBlockSize = 256;  // kBlockSize of kernel.h
-constexpr std::int64_t kMaxWaves = 1024;
-constexpr std::int64_t kMaxSize32 = std::int64_t{1} << 30;  // keeps index + stride below 2^31
-
 [[noreturn]] void invalid(const std::string& message) {
   throw Error(Fault::kInvalidArgument, message);
 }
@@ -51,39 +47,14 @@ void check_arrays(const Call& call) {
   }
 }
 
-// Whether packs that begin `head` elements into the array are aligned to their size.
-bool is_aligned(const Array& array, std::int64_t head, std::int64_t pack) {
-  const auto address = reinterpret_cast<std::uintptr_t>(array.data) +
-                       static_cast<std::uintptr_t>(head * array.itemsize);
-  return address % static_cast<std::uintptr_t>(pack * array.itemsize) == 0;
-}
-
-struct Alignment {
-  std::int64_t head;         // elements before the first whole pack
-  std::uint64_t vectorized;  // bit k: array k is aligned from there on
-  std::int64_t score;
-};
-
-// A misaligned store costs far more than a misaligned load (H200, 2^28 bf16 elements: 1734 against
-// 3948 GB/s), so results count first.
-Alignment alignment_at(const Call& call, std::int64_t head) {
-  Alignment alignment{head, 0, 0};
-  for (int k = 0; k < std::min(call.count, 64); ++k) {  // as many as the mask has bits
+Alignment choose_alignment(const Call& call) {
+  std::array<Placement, kMaxVectorized> placements;
+  const int count = std::min(call.count, kMaxVectorized);
+  for (int k = 0; k < count; ++k) {
     const Array& array = call.arrays[k];
-    if (!is_contiguous(call, array) || !is_aligned(array, head, call.pack)) continue;
-    alignment.vectorized |= std::uint64_t{1} << k;
-    alignment.score += array.itemsize * (k < call.results ? 1024 : 1);
+    placements[k] = {array.data, array.itemsize, is_contiguous(call, array)};
   }
-  return alignment;
-}
-
-Alignment best_alignment(const Call& call) {
-  Alignment best = alignment_at(call, 0);
-  for (std::int64_t head = 1; head < call.pack; ++head) {
-    const Alignment candidate = alignment_at(call, head);
-    if (candidate.score > best.score) best = candidate;
-  }
-  return best;
+  return best_alignment(placements.data(), count, call.results, call.pack);
 }
 
 // Multiplier and shift of the division in geometry.h, for a divisor from 1 to 2^(bits - 1).
@@ -123,14 +94,14 @@ Geometry plan(const Call& call) {
     invalid("too many broadcast operands: " + std::to_string(broadcasts) + " over " +
             std::to_string(call.rank) + " dimensions");
   }
-  const Alignment alignment = best_alignment(call);
-  const std::int64_t shift = (call.pack - alignment.head) % call.pack;
+  const Alignment alignment = choose_alignment(call);
+  const std::int64_t shift = alignment.shift(call.pack);
   Geometry geometry;
   int word = 0;
   geometry.words[word++] = static_cast<std::uint64_t>(size);
   geometry.words[word++] = static_cast<std::uint64_t>(shift);
   geometry.words[word++] = alignment.vectorized;
-  geometry.packs = (size + shift + call.pack - 1) / call.pack;
+  geometry.packs = pack_count(size, shift, call.pack);
   if (broadcasts == 0) return geometry;
   for (int d = 1; d < call.rank; ++d) {
     append_divider(geometry, word, static_cast<std::uint64_t>(call.extents[d]), call.index_bits);
@@ -139,12 +110,6 @@ Geometry plan(const Call& call) {
     if (is_broadcast(call, call.arrays[k])) append_strides(geometry, word, call, call.arrays[k]);
   }
   return geometry;
-}
-
-std::int64_t max_blocks(int multiprocessors, int threads_per_multiprocessor) {
-  return std::min<std::int64_t>(
-      std::int64_t{multiprocessors} * (threads_per_multiprocessor / kBlockSize) * kMaxWaves,
-      (std::int64_t{1} << 31) - 1);
 }
 
 Parameters::Parameters(const Call& call) : geometry_(plan(call)) {
@@ -158,8 +123,7 @@ Parameters::Parameters(const Call& call) : geometry_(plan(call)) {
 void launch(const LoadedKernel& kernel, CUstream stream, const Call& call) {
   if (spanned_elements(call, full_span(call)) == 0) return;
   Parameters parameters(call);
-  const std::int64_t blocks = std::clamp<std::int64_t>(
-      (parameters.packs() + kBlockSize - 1) / kBlockSize, 1, kernel.max_blocks);
+  const std::int64_t blocks = block_count(parameters.packs(), kernel.max_blocks);
   JEW_CUDA(cuLaunchKernel, kernel.function, static_cast<unsigned>(blocks), 1, 1, kBlockSize, 1, 1,
            0, stream, parameters.addresses(), nullptr);
 }

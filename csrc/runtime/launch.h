@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 
+#include "jax_elementwise/alignment.h"
 #include "kernel_cache.h"
 
 namespace jax_elementwise::runtime {
@@ -62,10 +63,6 @@ class Parameters {
   std::array<const void*, kMaxArrays> pointers_;
   std::array<void*, kMaxArrays + 1> addresses_;
 };
-
-// The most blocks worth starting on a GPU. One pack per thread measures best (H200, 2^28 elements:
-// capping at 32 waves costs 2-3%, at one wave 8%), so the cap only bounds the grid of huge arrays.
-std::int64_t max_blocks(int multiprocessors, int threads_per_multiprocessor);
 
 // Starts the kernel on the stream. Nothing is compiled, loaded, allocated or waited for.
 void launch(const LoadedKernel& kernel, CUstream stream, const Call& call);

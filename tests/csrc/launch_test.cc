@@ -105,12 +105,12 @@ void test_full_span() {
 }
 
 void test_max_blocks() {
-  expect(rt::max_blocks(132, 2048) == std::int64_t{132} * 8 * 1024, "max_blocks of an H200", 132,
-         2048);
-  expect(rt::max_blocks(1, 1024) == 4096, "max_blocks of one multiprocessor", 1, 1024);
+  expect(jax_elementwise::max_blocks(132, 2048) == std::int64_t{132} * 8 * 1024,
+         "max_blocks of an H200", 132, 2048);
+  expect(jax_elementwise::max_blocks(1, 1024) == 4096, "max_blocks of one multiprocessor", 1, 1024);
   // The grid's x dimension goes to 2^31 - 1.
-  expect(rt::max_blocks(1 << 20, 1 << 20) == (std::int64_t{1} << 31) - 1, "max_blocks without end",
-         1 << 20, 1 << 20);
+  expect(jax_elementwise::max_blocks(1 << 20, 1 << 20) == (std::int64_t{1} << 31) - 1,
+         "max_blocks without end", 1 << 20, 1 << 20);
 }
 
 }  // namespace

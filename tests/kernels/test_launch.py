@@ -16,6 +16,13 @@ def test_division_by_multiplication_is_exact_and_grids_and_spans_are_right():
     assert simt.run_binary(program) == "0 failures\n"
 
 
+def test_functors_in_kernels_do_pairs_and_get_indices():
+    source = simt.ROOT / "tests" / "csrc" / "functor_test.cc"
+    flags = ["-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas", *simt.SANITIZERS]
+    program = simt.compile_cpp([source], "functor_test", flags)
+    assert simt.run_binary(program) == "0 failures\n"
+
+
 def test_the_launcher_takes_as_many_strides_as_the_generator_gives():
     """Both know how many parameters a kernel has, and must agree."""
 

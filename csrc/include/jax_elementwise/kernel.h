@@ -7,8 +7,6 @@
 
 namespace jax_elementwise {
 
-constexpr int kBlockSize = 256;
-
 // The packs that one call of a kernel goes through: begin, begin + stride, ... below end.
 template <class Index>
 struct Walk {
@@ -33,6 +31,24 @@ inline Walk<Index> walk(Index) {
 }
 #endif
 
+template <class T>
+JEW_DEVICE T&& declval();
+
+template <class... Ts>
+struct Types {};
+
+// Whether a functor has Apply2 for arrays of these elements.
+template <class Functor, class Outs, class Ins, class = void>
+struct HasApply2 {
+  static constexpr bool value = false;
+};
+template <class Functor, class... Outs, class... Ins>
+struct HasApply2<Functor, Types<Outs...>, Types<Ins...>,
+                 decltype(void(declval<const Functor&>().Apply2(declval<Outs*>()...,
+                                                                declval<const Ins*>()...)))> {
+  static constexpr bool value = true;
+};
+
 template <int N, class Functor, class Index, class Geometry, class... Outs, int... O, class... Ins,
           int... I>
 JEW_DEVICE void process_pack(const Functor& functor, const Span<Index>& span,
@@ -41,11 +57,20 @@ JEW_DEVICE void process_pack(const Functor& functor, const Span<Index>& span,
   const Tuple<Pack<typename Ins::Element, N>...> loaded =
       make_tuple(get<I>(ins).template load<N>(span, geometry)...);
   Tuple<Pack<typename Outs::Element, N>...> stored;
+  constexpr bool has_apply2 =
+      HasApply2<Functor, Types<typename Outs::Element...>, Types<typename Ins::Element...>>::value;
+  if constexpr (has_apply2 && N % 2 == 0) {
 #pragma unroll
-  for (int j = 0; j < N; ++j) {
-    Tuple<Compute<typename Outs::Element>...> results;
-    functor(Element<typename Ins::Element>::widen(get<I>(loaded).lane[j])..., get<O>(results)...);
-    ((get<O>(stored).lane[j] = Element<typename Outs::Element>::narrow(get<O>(results))), ...);
+    for (int j = 0; j < N; j += 2) {
+      functor.Apply2(&get<O>(stored).lane[j]..., &get<I>(loaded).lane[j]...);
+    }
+  } else {
+#pragma unroll
+    for (int j = 0; j < N; ++j) {
+      Tuple<Compute<typename Outs::Element>...> results;
+      functor(Element<typename Ins::Element>::widen(get<I>(loaded).lane[j])..., get<O>(results)...);
+      ((get<O>(stored).lane[j] = Element<typename Outs::Element>::narrow(get<O>(results))), ...);
+    }
   }
   (get<O>(outs).store(span, get<O>(stored)), ...);
 }
@@ -56,6 +81,10 @@ JEW_DEVICE void process_pack(const Functor& functor, const Span<Index>& span,
 // do, so that whole packs are aligned in as many arrays as possible; the first and the last pack
 // may be partial. They run through the same code as the others, only their loads and stores differ,
 // so the same value gives the same bits wherever it stands.
+//
+// A functor may have Apply2(Out*..., const In*...), which does two consecutive elements at once, as
+// they are stored. Where packs hold an even number of elements, it does all of them: also a last
+// one by itself, whose neighbour is then some element of the array and is not stored.
 template <class Index, int N, class Functor, class Geometry, class... Outs, class... Ins>
 JEW_DEVICE void elementwise(const Functor& functor, const Geometry& geometry,
                             const Tuple<Outs...>& outs, const Tuple<Ins...>& ins) {

@@ -109,6 +109,33 @@ struct Columns {
   }
 };
 
+// An input that is in no memory: the index of the element.
+struct ElementIndex {
+  using Element = int64;
+
+  template <int N, class Index, class Geometry>
+  JEW_DEVICE Pack<int64, N> load(const Span<Index>& span, const Geometry&) const {
+    Pack<int64, N> pack;
+#pragma unroll
+    for (int j = 0; j < N; ++j) pack.lane[j] = span.readable(j);
+    return pack;
+  }
+};
+
+// The index that the element has in an array of fewer dimensions, whose strides are those of Slot.
+template <int Slot>
+struct BroadcastIndex {
+  using Element = int64;
+
+  template <int N, class Index, class Geometry>
+  JEW_DEVICE Pack<int64, N> load(const Span<Index>& span, const Geometry& geometry) const {
+    Pack<int64, N> pack;
+#pragma unroll
+    for (int j = 0; j < N; ++j) pack.lane[j] = geometry.offset(Slot, span.readable(j));
+    return pack;
+  }
+};
+
 template <class T>
 struct Output {
   using Element = T;
