@@ -31,9 +31,9 @@ def lint(session: nox.Session) -> None:
     session.run("ruff", "format", "--check", ".")
     sources = [
         str(path)
-        for directory in ("csrc", "tests/csrc")
+        for directory in ("csrc", "examples", "tests/csrc")
         for path in sorted(pathlib.Path(directory).rglob("*"))
-        if path.suffix in (".cc", ".h")
+        if path.suffix in (".cc", ".cu", ".cuh", ".h")
     ]
     session.run("clang-format", "--dry-run", "-Werror", *sources)
     session.run("codespell")

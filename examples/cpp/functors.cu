@@ -104,7 +104,7 @@ template <class T>
 class Array {
  public:
   Array(const std::vector<T>& values, int offset) : size_(values.size()), offset_(offset) {
-    check(cudaMalloc(&memory_, (size_ + offset) * sizeof(T) + 1), "cudaMalloc");
+    check(cudaMalloc(&memory_, (size_ + offset) * sizeof(T)), "cudaMalloc");
     check(cudaMemcpy(data(), values.data(), size_ * sizeof(T), cudaMemcpyHostToDevice), "copy");
   }
   ~Array() { cudaFree(memory_); }

@@ -6,13 +6,12 @@ XLA's memory is mapped in larger pieces. Accesses just outside of an array are t
 tests/kernels, under AddressSanitizer.
 """
 
-import os
 import re
-import shutil
 import sys
 
 import pytest
 from gpu import device
+from support import toolkit
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("kernels_only")]
 
@@ -22,15 +21,9 @@ _REFUSED = "Device not supported"  # where the GPU is shared with others
 LOGS = {}
 
 
-def find_sanitizer() -> str | None:
-    toolkits = [os.environ.get("CUDA_HOME", ""), "/usr/local/cuda"]
-    places = [os.path.join(toolkit, "bin") for toolkit in toolkits if toolkit]
-    return shutil.which("compute-sanitizer", path=os.pathsep.join([os.environ["PATH"], *places]))
-
-
 def start(tmp_path_factory):
     """The kernels as they are, and one that reads too far, under the sanitizer."""
-    sanitizer = find_sanitizer()
+    sanitizer = toolkit.find("compute-sanitizer")
     if sanitizer is None or device.ON_CPU:
         return {}
     return {

@@ -51,12 +51,23 @@ _INSTRUCTION = re.compile(r"/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P[T0-9]+\s+)?([A-Z][A-Z
 
 def opcodes(cubin: bytes) -> list[str]:
     """The opcodes of every instruction, with their modifiers: ``LDG.E.128.CONSTANT``."""
+    return _INSTRUCTION.findall(_disassembly(cubin))
+
+
+def opcodes_by_kernel(cubin: bytes) -> dict[str, list[str]]:
+    """The same by the mangled names of kernels."""
+    _, *parts = re.split(r"^\.text\.(\w+):$", _disassembly(cubin), flags=re.MULTILINE)
+    texts = zip(parts[::2], parts[1::2], strict=True)
+    return {name: _INSTRUCTION.findall(text) for name, text in texts}
+
+
+def _disassembly(cubin: bytes) -> str:
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         pathlib.Path(file.name).write_bytes(cubin)
         done = subprocess.run(
             [require_nvdisasm(), "-c", file.name], capture_output=True, text=True, check=True
         )
-    return _INSTRUCTION.findall(done.stdout)
+    return done.stdout
 
 
 def access_bits(opcode: str) -> int:

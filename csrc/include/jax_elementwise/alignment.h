@@ -2,7 +2,7 @@
 // traced kernels (csrc/runtime/launch.cc) and elementwise.cuh.
 #pragma once
 
-#include <jax_elementwise/geometry.h>
+#include <jax_elementwise/platform.h>
 
 namespace jax_elementwise {
 

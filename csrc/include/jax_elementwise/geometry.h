@@ -8,11 +8,6 @@
 
 namespace jax_elementwise {
 
-constexpr int kBlockSize = 256;
-
-// The most elements of a kernel with 32-bit indices: keeps index + stride below 2^31.
-constexpr int64 kMaxSize32 = int64{1} << 30;
-
 // Division by a number known at launch: a multiplication, an addition and a shift, exact for
 // dividends below 2^31 (2^63). Granlund & Montgomery, "Division by invariant integers using
 // multiplication", 1994, figure 4.1.

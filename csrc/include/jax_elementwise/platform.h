@@ -1,4 +1,5 @@
-// What differs between the compilers that read these headers: NVRTC, nvcc and a host C++ compiler.
+// What differs between the compilers that read these headers: NVRTC, nvcc and a host C++ compiler;
+// and what all other headers need.
 //
 // No toolkit or standard header is included anywhere below this directory: a traced kernel must
 // compile under NVRTC with nothing on its include path, and standard headers cost more of NVRTC's
@@ -23,6 +24,12 @@ using uint64 = unsigned long long;
 
 static_assert(sizeof(uint16) == 2 && sizeof(uint32) == 4 && sizeof(int64) == 8,
               "the storage types of dtypes.h assume these widths");
+
+// What kernels and launchers agree on.
+constexpr int kBlockSize = 256;
+
+// The most elements of a kernel with 32-bit indices: keeps index + stride below 2^31.
+constexpr int64 kMaxSize32 = int64{1} << 30;
 
 // The signed and the unsigned integer of a width.
 template <int Bytes>
