@@ -20,16 +20,24 @@ std::vector<std::string> split_options(std::string_view options) {
   return result;
 }
 
-void append_array(runtime::Call& call, const ffi::AnyBuffer& buffer, std::uint64_t span) {
+void append(runtime::Call& call, const runtime::Array& array) {
   if (call.count == runtime::kMaxArrays) {
     throw runtime::Error(
         runtime::Fault::kInvalidArgument,
         "more than " + std::to_string(runtime::kMaxArrays) + " operands and results");
   }
+  call.arrays[call.count++] = array;
+}
+
+void append_buffer(runtime::Call& call, const ffi::AnyBuffer& buffer, std::uint64_t span) {
   const auto elements = static_cast<std::int64_t>(buffer.element_count());
   const auto itemsize =
       static_cast<std::int64_t>(elements == 0 ? 1 : buffer.size_bytes() / buffer.element_count());
-  call.arrays[call.count++] = runtime::Array{buffer.untyped_data(), elements, itemsize, span};
+  append(call, {buffer.untyped_data(), elements, itemsize, span});
+}
+
+void append_index(runtime::Call& call, std::uint64_t span) {
+  append(call, {nullptr, runtime::spanned_elements(call, span), 1, span, false});
 }
 
 // Merges the dimensions of the results: groups[d] of them become dimension d.
@@ -71,10 +79,12 @@ runtime::CompileRequest compile_request(const Attributes& attributes) {
 
 runtime::Call make_call(ffi::RemainingArgs inputs, ffi::RemainingRets outputs,
                         const Attributes& attributes) {
-  if (inputs.size() != attributes.spans.size()) {
-    throw runtime::Error(runtime::Fault::kInvalidArgument,
-                         std::to_string(inputs.size()) + " operands where the kernel has " +
-                             std::to_string(attributes.spans.size()));
+  const auto operands = static_cast<size_t>(std::count_if(
+      attributes.spans.begin(), attributes.spans.end(), [](std::int64_t s) { return s >= 0; }));
+  if (inputs.size() != operands) {
+    throw runtime::Error(runtime::Fault::kInvalidArgument, std::to_string(inputs.size()) +
+                                                               " operands where the kernel has " +
+                                                               std::to_string(operands));
   }
   runtime::Call call;
   call.pack = static_cast<int>(attributes.pack);
@@ -82,11 +92,16 @@ runtime::Call make_call(ffi::RemainingArgs inputs, ffi::RemainingRets outputs,
   call.results = static_cast<int>(outputs.size());
   merge_dimensions(call, (*outputs.get<ffi::AnyBuffer>(0).value()).dimensions(), attributes.groups);
   for (size_t i = 0; i < outputs.size(); ++i) {
-    append_array(call, *outputs.get<ffi::AnyBuffer>(i).value(), runtime::full_span(call));
+    append_buffer(call, *outputs.get<ffi::AnyBuffer>(i).value(), runtime::full_span(call));
   }
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    append_array(call, inputs.get<ffi::AnyBuffer>(i).value(),
-                 static_cast<std::uint64_t>(attributes.spans[i]));
+  size_t i = 0;
+  for (const std::int64_t span : attributes.spans) {
+    if (span < 0) {
+      append_index(call, static_cast<std::uint64_t>(~span));
+    } else {
+      append_buffer(call, inputs.get<ffi::AnyBuffer>(i++).value(),
+                    static_cast<std::uint64_t>(span));
+    }
   }
   return call;
 }

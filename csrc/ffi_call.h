@@ -27,7 +27,8 @@ struct Attributes {
   std::string_view name;     // of the entry point
   std::string_view options;  // of the compiler, separated by spaces
   IntegerList groups;        // how many dimensions of the results each merged dimension stands for
-  IntegerList spans;         // per operand, the merged dimensions it has, as bits
+  IntegerList spans;         // per operand, the merged dimensions it has, as bits; their
+                             // complement for one that is not given: the index of the element
   std::int64_t pack;         // elements per access
   std::int64_t index_bits;   // 32 or 64
 };

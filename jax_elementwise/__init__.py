@@ -8,6 +8,8 @@ from jax_elementwise._api import elementwise as elementwise
 from jax_elementwise._cache import CacheInfo as CacheInfo
 from jax_elementwise._cache import cache_info as cache_info
 from jax_elementwise._cache import clear_cache as clear_cache
+from jax_elementwise._cuda_functor import CudaFunctor as CudaFunctor
+from jax_elementwise._cuda_functor import cuda_functor as cuda_functor
 from jax_elementwise._errors import CompileError as CompileError
 from jax_elementwise._paths import cmake_dir as cmake_dir
 from jax_elementwise._paths import include_dir as include_dir

@@ -20,7 +20,7 @@ from jax_elementwise._kernels import environment
 from jax_elementwise._lowering.xla import evaluate
 from jax_elementwise._primitive import Options, apply, elementwise_p
 
-__all__ = ["ElementwiseFunction", "elementwise"]
+__all__ = ["ElementwiseFunction", "check_lowering", "elementwise"]
 
 _LOWERINGS = ("auto", "kernel", "xla")
 _ENVIRONMENT = "JAX_ELEMENTWISE_LOWERING"
@@ -270,12 +270,17 @@ def elementwise(
         )
     if not callable(fun):
         raise TypeError(f"elementwise makes a function from a function, not from {fun!r}")
-    if lowering not in _LOWERINGS:
-        raise ValueError(f"lowering must be one of {_LOWERINGS}, not {lowering!r}")
+    check_lowering(lowering)
     static = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
     shown = name or _name_of(fun)
     aliases = _aliases.parse({} if input_output_aliases is None else input_output_aliases, shown)
     return ElementwiseFunction(fun, static, shown, Options(bool(fast_math), lowering, aliases))
+
+
+def check_lowering(lowering: Any) -> None:
+    """Raises ValueError unless it is one that there is."""
+    if lowering not in _LOWERINGS:
+        raise ValueError(f"lowering must be one of {_LOWERINGS}, not {lowering!r}")
 
 
 # ---- Arguments -----------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from jax._src.lax import special  # JAX 0.10 to 0.12: definitions of functions t
 from jax.interpreters import partial_eval
 
 __all__ = [
+    "calls",
     "consts",
     "dce",
     "definition",
@@ -66,6 +67,15 @@ def subjaxprs(equation: Any) -> Iterator[Any]:
                 yield item
             elif is_jaxpr(getattr(item, "jaxpr", None)):
                 yield item.jaxpr
+
+
+def calls(jaxpr: Any, name: str) -> Iterator[Any]:
+    """The equations of a primitive in a jaxpr and in those inside of it."""
+    for equation in open_jaxpr(jaxpr).eqns:
+        if equation.primitive.name == name:
+            yield equation
+        for inner in subjaxprs(equation):
+            yield from calls(inner, name)
 
 
 def is_literal(atom: Any) -> bool:

@@ -104,7 +104,7 @@ def transpose(
     avals = functor.in_avals
     known = [i for i in range(len(avals)) if i not in undefined and i not in zeroed]
 
-    by_lanes = functor.has_long_loop
+    by_lanes = functor.has_long_loop or functor.has_opaque_tangent
     if by_lanes and functor.awaits_transpose:
         raise NotImplementedError(
             f"{functor.origin!r} has a custom_vjp function and a loop, which reverse mode takes "

@@ -104,6 +104,24 @@ class Functor:
         return _compat.has_long_loop(self.jaxpr)
 
     @functools.cached_property
+    def has_source(self) -> bool:
+        """Whether it calls a functor that a user wrote in C++."""
+        return any(True for _ in _compat.calls(self.jaxpr, "cuda_functor"))
+
+    @functools.cached_property
+    def without_reference(self) -> str:
+        """The name of a functor in C++ that it calls and XLA cannot; empty where there is none."""
+        calls = _compat.calls(self.jaxpr, "cuda_functor")
+        names = (c.params["source"].name for c in calls if c.params["rules"].reference is None)
+        return next(names, "")
+
+    @functools.cached_property
+    def has_opaque_tangent(self) -> bool:
+        """Whether a functor in C++ computes tangents, which JAX cannot transpose."""
+        calls = _compat.calls(self.jaxpr, "cuda_functor")
+        return any(call.params["is_tangent"] for call in calls)
+
+    @functools.cached_property
     def awaits_transpose(self) -> bool:
         """Whether it is the tangent of a ``custom_vjp`` function, which cannot be evaluated."""
         return any(map(_is_custom_lin, _compat.open_jaxpr(self.jaxpr).eqns))

@@ -10,6 +10,7 @@ __all__ = [
     "HOST_CPU",
     "Unavailable",
     "compile",
+    "compile_anywhere",
     "compute_capabilities",
     "environment",
     "registrations",
@@ -19,6 +20,7 @@ __all__ = [
 HOST_CPU = _runtime.HOST_CPU
 Unavailable = _runtime.Unavailable
 environment = _runtime.environment
+_OLD_ENOUGH = 75  # every NVRTC since CUDA 11 compiles for it
 registrations = _runtime.registrations
 compute_capabilities = _runtime.compute_capabilities
 require_architecture = _runtime.require_architecture
@@ -55,3 +57,21 @@ def compile(kernel: Kernel, arch: int) -> bytes:  # noqa: A001
         return _runtime.compile(kernel.source, kernel.name, arch, list(kernel.options))
     except _runtime.CompilationFailure as error:
         raise CompileError(f"the kernel {kernel.name} does not compile:\n{error}") from None
+
+
+def compile_anywhere(kernel: Kernel) -> bytes:
+    """Machine code of a kernel for whatever there is a compiler for: a GPU, this CPU, any GPU.
+
+    Raises:
+      CompileError: if the text does not compile.
+      Unavailable: if there is no compiler at all.
+    """
+    for arch in (*compute_capabilities()[:1], HOST_CPU):
+        try:
+            return compile(kernel, arch)
+        except Unavailable as error:
+            reason = error
+    try:
+        return compile(kernel, _OLD_ENOUGH)
+    except Unavailable:
+        raise reason from None

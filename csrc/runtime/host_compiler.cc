@@ -175,7 +175,7 @@ Words options_of(const HostCompiler& compiler, const CompileRequest& request) {
       // What NVRTC does for it, as far as a CPU has it: nothing is reassociated. Not -ffast-math,
       // with which a library, once loaded, would change the arithmetic of the whole thread.
       options = options + Words{"-ffp-contract=fast", "-freciprocal-math", "-fno-trapping-math"};
-    } else {
+    } else if (option != "--device-as-default-execution-space") {  // a host has no other
       options.push_back(option);
     }
   }

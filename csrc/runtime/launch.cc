@@ -11,18 +11,18 @@ std::uint64_t full_span(const Call& call) {
   return call.rank == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << call.rank) - 1;
 }
 
-namespace {
-
-[[noreturn]] void invalid(const std::string& message) {
-  throw Error(Fault::kInvalidArgument, message);
-}
-
 std::int64_t spanned_elements(const Call& call, std::uint64_t span) {
   std::int64_t elements = 1;
   for (int d = 0; d < call.rank; ++d) {
     if (span >> d & 1) elements *= call.extents[d];
   }
   return elements;
+}
+
+namespace {
+
+[[noreturn]] void invalid(const std::string& message) {
+  throw Error(Fault::kInvalidArgument, message);
 }
 
 bool is_contiguous(const Call& call, const Array& array) { return array.span == full_span(call); }
@@ -52,7 +52,7 @@ Alignment choose_alignment(const Call& call) {
   const int count = std::min(call.count, kMaxVectorized);
   for (int k = 0; k < count; ++k) {
     const Array& array = call.arrays[k];
-    placements[k] = {array.data, array.itemsize, is_contiguous(call, array)};
+    placements[k] = {array.data, array.itemsize, array.in_memory && is_contiguous(call, array)};
   }
   return best_alignment(placements.data(), count, call.results, call.pack);
 }
@@ -114,9 +114,12 @@ Geometry plan(const Call& call) {
 
 Parameters::Parameters(const Call& call) : geometry_(plan(call)) {
   addresses_[0] = geometry_.words.data();
+  int count = 0;
   for (int k = 0; k < call.count; ++k) {
-    pointers_[k] = call.arrays[k].data;
-    addresses_[k + 1] = &pointers_[k];
+    if (!call.arrays[k].in_memory) continue;
+    pointers_[count] = call.arrays[k].data;
+    addresses_[count + 1] = &pointers_[count];
+    ++count;
   }
 }
 

@@ -14,12 +14,14 @@ constexpr int kMaxDimensions = 64;      // of its iteration space
 constexpr int kMaxGeometryWords = 510;  // with two pointers, the 4 KiB of a kernel's parameters
 
 // An array of the call. `span`: bit d is set where it has dimension d of the iteration space. All
-// bits: it is contiguous with the results; none: it has one element.
+// bits: it is contiguous with the results; none: it has one element. An operand that is in no
+// memory, whose elements would be their own indices, has strides like any other and no pointer.
 struct Array {
   const void* data;
   std::int64_t elements;
   std::int64_t itemsize;
   std::uint64_t span;
+  bool in_memory = true;
 };
 
 // The arrays of a call, results first, and the dimensions that are left after merging those that no
@@ -37,6 +39,9 @@ struct Call {
 // The span of an array with every dimension.
 std::uint64_t full_span(const Call& call);
 
+// How many elements an array with these dimensions has.
+std::int64_t spanned_elements(const Call& call, std::uint64_t span);
+
 // What the kernel receives beside its pointers: the words of jax_elementwise::Geometry.
 struct Geometry {
   std::array<std::uint64_t, kMaxGeometryWords> words;
@@ -47,7 +52,7 @@ struct Geometry {
 Geometry plan(const Call& call);
 
 // What a kernel is called with, as the driver takes it: the address of the geometry, then that of
-// one pointer per array.
+// one pointer per array in memory.
 class Parameters {
  public:
   // Throws as plan() does.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from jax_elementwise._codegen.arrays import ARRAYS, Call, apply_operator
 from jax_elementwise._codegen.control import CONTROL
 from jax_elementwise._codegen.parametric import PARAMETRIC
 from jax_elementwise._codegen.primitives import OPERATORS
+from jax_elementwise._codegen.source import emit_call
 from jax_elementwise._codegen.types import DType, bits_literal
 from jax_elementwise._codegen.values import (
     Array,
@@ -50,7 +51,9 @@ class Emitter:
         self.lines: list[str] = []
         self.headers: set[str] = set()
         self.indent = 1
+        self.namespaces: list[str] = []
         self._count = 0
+        self._spaces: dict[Hashable, str] = {}
         self._tables: dict[str, str] = {}
 
     def line(self, text: str) -> None:
@@ -63,6 +66,13 @@ class Emitter:
     def use(self, header: str) -> None:
         """Includes a header."""
         self.headers.add(header)
+
+    def namespace(self, key: Hashable, text: Callable[[str], str]) -> str:
+        """The name of a namespace before the kernel's own, whose text is made from that name."""
+        if key not in self._spaces:
+            self._spaces[key] = f"source{len(self._spaces)}"
+            self.namespaces.append(text(self._spaces[key]))
+        return self._spaces[key]
 
     def bind(self, value: Value) -> Value:
         """Gives a value a name, so that it is computed once."""
@@ -138,6 +148,8 @@ class Emitter:
         if name in _INLINED:
             (inner, *_) = _compat.subjaxprs(equation)
             return self.jaxpr(inner, operands)
+        if name == "cuda_functor":
+            return emit_call(self, equation, operands)
         if name in CONTROL:
             return CONTROL[name](self, equation, operands)
         if name in ARRAYS:
@@ -219,11 +231,13 @@ class Body:
       lines: statements.
       results: what to assign to the results afterwards.
       headers: what must be included besides ``kernel.h``.
+      namespaces: what must stand before it.
     """
 
     lines: list[str]
     results: list[Value]
     headers: list[str]
+    namespaces: list[str]
 
 
 def emit_body(jaxpr: Any, operands: Sequence[Value], *, max_elements: float = MAX_ELEMENTS) -> Body:
@@ -244,4 +258,9 @@ def emit_body(jaxpr: Any, operands: Sequence[Value], *, max_elements: float = MA
             results = emitter.jaxpr(jaxpr, [array_of([operand], ()) for operand in operands])
     except UnsupportedError as error:
         raise _refusal(error, "") from None
-    return Body(emitter.lines, [x[()] for x in results], sorted(emitter.headers))
+    return Body(
+        emitter.lines,
+        [x[()] for x in results],
+        sorted(emitter.headers),
+        emitter.namespaces,
+    )

@@ -42,6 +42,11 @@ class OperandKind:
         """Whether it needs strides of its own."""
         return self.access in (_Access.ROWS, _Access.COLUMNS)
 
+    @property
+    def is_scalar(self) -> bool:
+        """Whether it has one element."""
+        return self.access is _Access.SCALAR
+
     def construct(self, storage: str, pointer: str, position: int) -> str:
         """C++ that makes the operand from its pointer; ``position`` counts results first."""
         match self.access:
@@ -51,6 +56,16 @@ class OperandKind:
                 return f"Scalar<{storage}>{{{pointer}[0]}}"
             case _:
                 return f"{self.access.value}<{storage}, {self.slot}>{{{pointer}}}"
+
+    def construct_index(self) -> str:
+        """C++ that makes the operand whose elements are their own indices."""
+        match self.access:
+            case _Access.CONTIGUOUS:
+                return "ElementIndex{}"
+            case _Access.SCALAR:
+                return "Scalar<int64>{0}"
+            case _:
+                return f"BroadcastIndex<{self.slot}>{{}}"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,6 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from jax_elementwise._codegen import source
 from jax_elementwise._codegen.emit import emit_body
 from jax_elementwise._codegen.iteration import IterationSpace, iteration_space
 from jax_elementwise._codegen.types import DType, dtype_of
@@ -20,10 +21,12 @@ if TYPE_CHECKING:
     from jax_elementwise._aliases import Aliases
     from jax_elementwise._functor import Functor
 
-__all__ = ["Kernel", "check", "kernel_for"]
+__all__ = ["DEVICE_BY_DEFAULT", "Kernel", "check", "identifier", "kernel_for"]
 
 _ACCESS_BYTES = 16  # kAccessBytes of pack.h
 _PARAMETER_BYTES = 4096  # of a kernel, on every GPU and driver
+DEVICE_BY_DEFAULT = "--device-as-default-execution-space"  # users need not write __device__
+_USERS_TEXT = "\0"  # stands for it
 _MAX_ARRAYS = 128  # kMaxArrays of launch.h
 
 
@@ -37,6 +40,7 @@ class Kernel:
       options: compiler options besides architecture and language.
       space: how the kernel walks over its arrays.
       pack: elements per 128-bit access.
+      indices: operands that are in no memory: the index of the element.
     """
 
     name: str
@@ -44,6 +48,7 @@ class Kernel:
     options: tuple[str, ...]
     space: IterationSpace
     pack: int
+    indices: frozenset[int] = frozenset()
 
     @property
     def digest(self) -> str:
@@ -54,10 +59,24 @@ class Kernel:
 
 @dataclasses.dataclass(frozen=True)
 class _Body:
-    """The part of the text that does not depend on shapes."""
+    """The part of the text that does not depend on shapes.
+
+    Attributes:
+      name: of the kernel, but for a hash.
+      functor: members of the functor's class.
+      pairs: one more, where the functor may be called for two elements at once.
+      constants: operands that must be scalars for that.
+      namespaces: what users wrote.
+      headers: what must be included besides ``kernel.h``.
+      ins: how the operands are stored.
+      outs: how the results are stored.
+    """
 
     name: str
     functor: str
+    pairs: str
+    constants: tuple[int, ...]
+    namespaces: tuple[str, ...]
     headers: tuple[str, ...]
     ins: tuple[DType, ...]
     outs: tuple[DType, ...]
@@ -67,17 +86,36 @@ class _Body:
 def _body(functor: Functor) -> _Body:
     ins = tuple(_row(aval, functor) for aval in functor.in_avals)
     outs = tuple(_row(aval, functor) for aval in functor.out_avals)
-    operands = [Value(f"in{i}", dtype, exact=True) for i, dtype in enumerate(ins)]
     limit = math.inf if functor.is_derived else MAX_ELEMENTS
+    if functor.has_source:
+        operands = [source.widen(f"in{i}", dtype) for i, dtype in enumerate(ins)]
+    else:
+        operands = [Value(f"in{i}", dtype, exact=True) for i, dtype in enumerate(ins)]
     body = emit_body(functor.jaxpr, operands, max_elements=limit)
-    parameters = [f"const {dtype.compute} in{i}" for i, dtype in enumerate(ins)]
-    parameters += [f"{dtype.compute}& out{i}" for i, dtype in enumerate(outs)]
-    results = [f"  out{i} = {result.code};" for i, result in enumerate(body.results)]
-    call = "JEW_DEVICE void operator()(" + ", ".join(parameters) + ") const {"
-    text = "\n".join("  " + line for line in (call, *body.lines, *results, "}"))
     # Complex operands and results may be all there is of complex numbers.
     headers = {*body.headers, *("complex.h" for d in (*ins, *outs) if d.kind == "complex")}
-    return _Body(_identifier(functor.name), text, tuple(sorted(headers)), ins, outs)
+    results = [result.code for result in body.results]
+    types = {dtype.name: dtype.compute for dtype in (*ins, *outs)}
+    pairs, constants = "", tuple[int, ...]()
+    if functor.has_source:
+        results = list(map(source.as_source, body.results))
+        pairs, constants = source.pairs(functor.jaxpr, "source0")
+        ins, outs = (tuple(map(source.source_dtype, dtypes)) for dtypes in (ins, outs))
+        types |= {dtype.name: dtype.storage for dtype in (*ins, *outs) if dtype.is_narrow}
+    parameters = [f"const {types[dtype.name]} in{i}" for i, dtype in enumerate(ins)]
+    parameters += [f"{types[dtype.name]}& out{i}" for i, dtype in enumerate(outs)]
+    call = "JEW_DEVICE void operator()(" + ", ".join(parameters) + ") const {"
+    assignments = [f"  out{i} = {result};" for i, result in enumerate(results)]
+    return _Body(
+        name=identifier(functor.name),
+        functor="\n".join("  " + line for line in (call, *body.lines, *assignments, "}")),
+        pairs=pairs,
+        constants=constants,
+        namespaces=tuple(body.namespaces),
+        headers=tuple(sorted(headers)),
+        ins=ins,
+        outs=outs,
+    )
 
 
 def _row(aval: Any, functor: Functor) -> DType:
@@ -89,7 +127,7 @@ def _row(aval: Any, functor: Functor) -> DType:
     return dtype
 
 
-def _identifier(name: str) -> str:
+def identifier(name: str) -> str:
     """A C++ identifier that reminds of a Python name; the kernel's own name adds a hash to it."""
     return "ew_" + re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_")[:48]
 
@@ -107,32 +145,47 @@ def kernel_for(
     *,
     fast_math: bool = False,
     aliases: Aliases = (),
+    indices: frozenset[int] = frozenset(),
 ) -> Kernel:
     """The kernel of a functor for operands of these shapes, which broadcast to the result's.
 
     An aliased operand, which has the result's shape and the dtype of the result that it is paired
     with, may lie where that result does, or elsewhere; no other array may overlap with these two.
+    The operands ``indices`` are not read: they would hold the index of their element.
 
     Raises:
       NotImplementedError: where the functor has no C++.
       ValueError: for more operands than a kernel can take.
     """
     space = iteration_space(operand_shapes, result_shape)
-    return _kernel(functor, space, fast_math, aliases)
+    return _kernel(functor, space, fast_math, aliases, indices)
 
 
 @functools.lru_cache(maxsize=4096)
-def _kernel(functor: Functor, space: IterationSpace, fast_math: bool, aliases: Aliases) -> Kernel:
+def _kernel(
+    functor: Functor,
+    space: IterationSpace,
+    fast_math: bool,
+    aliases: Aliases,
+    indices: frozenset[int],
+) -> Kernel:
     body = _body(functor)
     _check_parameter_space(functor, space.geometry_words)
-    packed = [dtype for dtype, kind in zip(body.ins, space.kinds, strict=True) if kind.is_packed]
+    packed = [
+        dtype
+        for i, (dtype, kind) in enumerate(zip(body.ins, space.kinds, strict=True))
+        if kind.is_packed and i not in indices
+    ]
     pack = min(_ACCESS_BYTES // dtype.itemsize for dtype in (*body.outs, *packed))
     if functor.has_long_loop:
         pack = 1  # a loop is not bound by memory, and its text is written once per element
-    text = _entry_point(body, space, aliases, [*body.outs, *packed], pack)
-    name = f"{body.name}_{hashlib.sha256(text.encode()).hexdigest()[:8]}"
-    options = ("--use_fast_math",) if fast_math else ()
-    return Kernel(name, text.replace("@", name), options, space, pack)
+    text = _entry_point(body, space, aliases, indices, [*body.outs, *packed], pack)
+    users = "".join(f"\n{each}" for each in body.namespaces)
+    name = f"{body.name}_{hashlib.sha256((text + users).encode()).hexdigest()[:8]}"
+    options = ["--use_fast_math"] * fast_math + [DEVICE_BY_DEFAULT] * functor.has_source
+    # Users' text last: it may have an "@" of its own.
+    whole = text.replace("@", name).replace(_USERS_TEXT, users)
+    return Kernel(name, whole, tuple(options), space, pack, indices)
 
 
 def _check_parameter_space(functor: Functor, geometry_words: int) -> None:
@@ -146,7 +199,9 @@ def _check_parameter_space(functor: Functor, geometry_words: int) -> None:
         )
 
 
-def _parameters(body: _Body, space: IterationSpace, aliases: Aliases) -> list[str]:
+def _parameters(
+    body: _Body, space: IterationSpace, aliases: Aliases, indices: frozenset[int]
+) -> list[str]:
     """The declarations of the kernel's parameters.
 
     What is ``const`` and ``__restrict__`` is loaded by way of the cache for read-only data
@@ -160,37 +215,53 @@ def _parameters(body: _Body, space: IterationSpace, aliases: Aliases) -> list[st
     ins = [
         f"const {dtype.storage}* {'' if i in read else '__restrict__ '}in{i}"
         for i, dtype in enumerate(body.ins)
+        if i not in indices
     ]
     return [f"const __grid_constant__ Geometry<{space.geometry}> geometry", *outs, *ins]
 
 
+def _inputs(body: _Body, space: IterationSpace, indices: frozenset[int]) -> list[str]:
+    """How the kernel reaches its operands."""
+    return [
+        kind.construct_index()
+        if i in indices
+        else kind.construct(dtype.storage, f"in{i}", len(body.outs) + i)
+        for i, (dtype, kind) in enumerate(zip(body.ins, space.kinds, strict=True))
+    ]
+
+
 def _entry_point(
-    body: _Body, space: IterationSpace, aliases: Aliases, packed: Sequence[DType], pack: int
+    body: _Body,
+    space: IterationSpace,
+    aliases: Aliases,
+    indices: frozenset[int],
+    packed: Sequence[DType],
+    pack: int,
 ) -> str:
-    """The text, with "@" in place of the kernel's name."""
-    parameters = _parameters(body, space, aliases)
+    """The text, with "@" in place of the kernel's name, and without what users wrote."""
+    parameters = _parameters(body, space, aliases, indices)
     written = {j for _, j in aliases}
     outputs = [
         f"{'InPlace' if i in written else 'Output'}<{dtype.storage}>"
         f"{{out{i}, vectorized(geometry, {i})}}"
         for i, dtype in enumerate(body.outs)
     ]
-    inputs = [
-        kind.construct(dtype.storage, f"in{i}", len(body.outs) + i)
-        for i, (dtype, kind) in enumerate(zip(body.ins, space.kinds, strict=True))
-    ]
+    inputs = _inputs(body, space, indices)
     index = "int" if space.index_bits == 32 else "int64"
     separator = ",\n    "
     widest = ", ".join(sorted({dtype.storage for dtype in packed}))
     headers = ("kernel.h", *body.headers)
     includes = "\n".join(f"#include <jax_elementwise/{header}>" for header in headers)
+    functor = body.functor
+    if body.pairs and all(space.kinds[i].is_scalar for i in body.constants):
+        functor += "\n" + body.pairs
     return f"""\
 {includes}
-
+{_USERS_TEXT}
 namespace jax_elementwise {{
 
 struct @_functor {{
-{body.functor}
+{functor}
 }};
 
 static_assert(pack_size<{widest}>() >= {pack}, "a pack is one access");

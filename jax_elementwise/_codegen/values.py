@@ -36,12 +36,14 @@ class Value:
       exact: whether the value is one that ``dtype`` can hold. A narrow float that was computed is
         not: it has float32's precision until it is rounded.
       known: the value itself, where it is known when the code is written.
+      source: a name that has the same value as CUDA's type, where there is one (``source.py``).
     """
 
     code: str
     dtype: DType
     exact: bool = False
     known: Any = None
+    source: str = ""
 
 
 # The values of one variable of a jaxpr: a NumPy array of Value objects, of the variable's shape.

@@ -20,10 +20,10 @@ def lower(ctx: Any, *operands: Any, functor: Functor, linear: Any, options: Any)
     """The lowering rule."""
     # XLA gathers the operands of a custom call where it divides a program among devices.
     divided = options.lowering == "auto" and _compat.is_partitioned(ctx)
-    if divided or not _takes_kernel(functor, options.lowering):
+    if (divided and not functor.without_reference) or not _takes_kernel(functor, options.lowering):
         return xla.lower(ctx, *operands, functor=functor)
-    kernel = custom_call.kernel_of_call(ctx, functor, options)
-    if not _compiles_here(kernel, required=options.lowering == "kernel"):
+    kernel = custom_call.kernel_of_call(ctx, operands, functor, options)
+    if not _compiles_here(kernel, required=custom_call.is_required(functor, options)):
         return xla.lower(ctx, *operands, functor=functor)
     return custom_call.lower(ctx, *operands, kernel=kernel, options=options)
 
@@ -35,12 +35,12 @@ def _takes_kernel(functor: Functor, lowering: str) -> bool:
 
 
 def wants_kernel(functor: Functor) -> bool:
-    """Whether a functor is faster as a kernel on a CPU: if it has loops.
+    """Whether a functor is a kernel on a CPU: if it has loops, or C++ of a user's.
 
     Over arrays, XLA runs all elements for as many steps as the slowest one needs, and writes the
     arrays of every step. Straight lines it fuses and vectorises.
     """
-    return functor.has_long_loop
+    return functor.has_long_loop or functor.has_source
 
 
 def _compiles_here(kernel: Kernel, *, required: bool) -> bool:

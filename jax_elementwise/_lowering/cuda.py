@@ -20,8 +20,8 @@ def lower(ctx: Any, *operands: Any, functor: Functor, linear: Any, options: Any)
     """The lowering rule."""
     if options.lowering == "xla" or functor.awaits_transpose:  # of the latter, JAX says what it is
         return xla.lower(ctx, *operands, functor=functor)
-    kernel = custom_call.kernel_of_call(ctx, functor, options)
-    if not _compiles_here(kernel, required=options.lowering == "kernel"):
+    kernel = custom_call.kernel_of_call(ctx, operands, functor, options)
+    if not _compiles_here(kernel, required=custom_call.is_required(functor, options)):
         return xla.lower(ctx, *operands, functor=functor)
     return custom_call.lower(ctx, *operands, kernel=kernel, options=options)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -9,8 +10,9 @@ import numpy as np
 
 from jax_elementwise import _kernels
 from jax_elementwise._codegen.kernel import Kernel, kernel_for
+from jax_elementwise._index import indices_among
 
-__all__ = ["kernel_of_call", "lower"]
+__all__ = ["is_required", "kernel_of_call", "lower"]
 
 # The name of the custom call and the layout of its attributes (kFormat of ffi_call.cc) are in
 # exported programs: neither may change its meaning.
@@ -21,7 +23,7 @@ for _platform in ("CUDA", "cpu"):
     jax.ffi.register_ffi_target(_TARGET, _kernels.registrations(_platform), platform=_platform)
 
 
-def kernel_of_call(ctx: Any, functor: Any, options: Any) -> Kernel:
+def kernel_of_call(ctx: Any, operands: Sequence[Any], functor: Any, options: Any) -> Kernel:
     """The kernel of a call that is being lowered."""
     return kernel_for(
         functor,
@@ -29,15 +31,24 @@ def kernel_of_call(ctx: Any, functor: Any, options: Any) -> Kernel:
         ctx.avals_out[0].shape,
         fast_math=options.fast_math,
         aliases=options.aliases,
+        indices=indices_among(operands),
     )
+
+
+def is_required(functor: Any, options: Any) -> bool:
+    """Whether there is nothing to fall back to where no kernel can be compiled."""
+    return options.lowering == "kernel" or bool(functor.without_reference)
 
 
 def lower(ctx: Any, *operands: Any, kernel: Kernel, options: Any) -> Any:
     """The custom call."""
     # XLA gives an aliased pair one buffer, into which it copies an operand that is read afterwards
     # or stands in the call twice: no other operand or result of the call lies in it.
-    rule = jax.ffi.ffi_lowering(_TARGET, operand_output_aliases=dict(options.aliases))
-    return rule(ctx, *operands, **_attributes(kernel))
+    given = [i for i in range(len(operands)) if i not in kernel.indices]
+    aliases = {given.index(i): j for i, j in options.aliases}
+    rule = jax.ffi.ffi_lowering(_TARGET, operand_output_aliases=aliases)
+    ctx = ctx.replace(avals_in=[ctx.avals_in[i] for i in given])
+    return rule(ctx, *(operands[i] for i in given), **_attributes(kernel))
 
 
 def _attributes(kernel: Kernel) -> dict[str, Any]:
@@ -48,7 +59,10 @@ def _attributes(kernel: Kernel) -> dict[str, Any]:
         "name": kernel.name,
         "options": " ".join(kernel.options),
         "groups": np.array(kernel.space.groups, np.int64),
-        "spans": np.array(kernel.space.spans, np.int64),
+        # The complement stands for an operand that is not given: the index of the element.
+        "spans": np.array(
+            [~s if i in kernel.indices else s for i, s in enumerate(kernel.space.spans)], np.int64
+        ),
         "pack": np.int64(kernel.pack),
         "index_bits": np.int64(kernel.space.index_bits),
     }

@@ -1,0 +1,204 @@
+"""Functors that users wrote in C++: their text in a kernel, and calls of them.
+
+Users' code has CUDA's types: ``__half`` where the rest of a kernel has ``float16`` in memory and
+``float`` to compute with. In a functor that calls such code, operands and results have those types
+too, so that what goes from an operand to the call, and from there to a result, is not converted.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from jax_elementwise import _compat
+from jax_elementwise._codegen.types import DTYPES, DType
+from jax_elementwise._codegen.values import Array, Value, array_of
+
+if TYPE_CHECKING:
+    from jax_elementwise._codegen.emit import Emitter
+    from jax_elementwise._source import Source
+
+__all__ = [
+    "CUDA_TYPES",
+    "HEADERS",
+    "as_source",
+    "declaration",
+    "emit_call",
+    "invocation",
+    "pairs",
+    "source_dtype",
+    "widen",
+]
+
+HEADERS = ("source.h",)
+
+# CUDA's names of the dtypes, by NumPy's.
+CUDA_TYPES = {
+    "bool": "bool",
+    "int8": "signed char",
+    "uint8": "unsigned char",
+    "int16": "short",
+    "uint16": "unsigned short",
+    "int32": "int",
+    "uint32": "unsigned int",
+    "int64": "long long",
+    "uint64": "unsigned long long",
+    "float8_e4m3fn": "__nv_fp8_e4m3",
+    "float8_e5m2": "__nv_fp8_e5m2",
+    "float16": "__half",
+    "bfloat16": "__nv_bfloat16",
+    "float32": "float",
+    "float64": "double",
+    "complex64": "jax_elementwise::complex64",
+    "complex128": "jax_elementwise::complex128",
+}
+
+
+def source_dtype(dtype: DType) -> DType:
+    """The row of a dtype in functors that call users' code: a narrow float is of CUDA's type."""
+    return dataclasses.replace(dtype, storage=CUDA_TYPES[dtype.name]) if dtype.is_narrow else dtype
+
+
+def widen(name: str, dtype: DType) -> Value:
+    """The value of a name of CUDA's type."""
+    if not dtype.is_narrow:
+        return Value(name, dtype, exact=True)
+    code = f"Element<{dtype.name}>::widen(bit_cast<{dtype.name}>({name}))"
+    return Value(code, dtype, exact=True, source=name)
+
+
+def as_source(value: Value) -> str:
+    """The value as CUDA's type."""
+    if value.source or not value.dtype.is_narrow:
+        return value.source or value.code
+    name = value.dtype.name
+    return f"bit_cast<{CUDA_TYPES[name]}>(Element<{name}>::narrow({value.code}))"
+
+
+# ---- Text ----------------------------------------------------------------------------------------
+
+
+def declaration(source: Source, dtypes: Sequence[str], outs: Sequence[str], space: str) -> str:
+    """The user's text in a namespace, for operands of these dtypes."""
+    letters = _letters(source, dtypes)
+    lines = [f"namespace {space} {{"]
+    lines += [f"using {letter} = {CUDA_TYPES[dtype]};" for letter, dtype in sorted(letters.items())]
+    if source.preamble:
+        lines += [f'#line 1 "{source.file}, preamble"', source.preamble]
+    text = f'#line 1 "{source.file}"\n{source.text}'
+    if source.struct is not None:
+        lines.append(text)
+    else:
+        head = f"JEW_DEVICE {'void' if source.assigns else 'auto'} function({_formals(source, dtypes, outs)}) {{"
+        body = f"return (\n{text}\n);" if source.is_expression else f"{text}\n;"
+        lines += [head, body, "}"]
+    return "\n".join([*lines, f'#line 1 "the kernel of {source.file}"', "}"]) + "\n"
+
+
+def _letters(source: Source, dtypes: Sequence[str]) -> dict[str, str]:
+    pairs = zip(source.parameters, dtypes, strict=False)
+    return {p.type: dtype for p, dtype in pairs if p.type is not None and p.is_letter}
+
+
+def _formals(source: Source, dtypes: Sequence[str], outs: Sequence[str]) -> str:
+    formals = [
+        f"{CUDA_TYPES[dtype]} {p.name}" for p, dtype in zip(source.parameters, dtypes, strict=False)
+    ]
+    if source.index is not None:
+        formals.append(f"long long {source.index}")
+    if source.assigns:
+        assert source.outputs is not None
+        formals += [f"{CUDA_TYPES[o]}& {p.name}" for p, o in zip(source.outputs, outs, strict=True)]
+    return ", ".join(formals)
+
+
+def invocation(source: Source, space: str, arguments: Sequence[str], results: Sequence[str]) -> str:
+    """The call, of a functor that is constructed from its scalars where it is a struct."""
+    given = list(arguments[: len(source.parameters)])
+    index = [f"static_cast<long long>({a})" for a in arguments[len(source.parameters) :]]
+    assigned = list(results) if source.assigns else []
+    if source.struct is None:
+        return f"{space}::function({', '.join([*given, *index, *assigned])})"
+    inputs = given[: len(source.inputs)]
+    functor = construction(source, space, given[len(source.inputs) :])
+    return f"{functor}({', '.join([*inputs, *index, *assigned])})"
+
+
+def construction(source: Source, space: str, scalars: Sequence[str]) -> str:
+    """The functor, made of its scalars."""
+    return f"{space}::{source.struct}{{{', '.join(scalars)}}}"
+
+
+def pairs(jaxpr: Any, space: str) -> tuple[str, tuple[int, ...]]:
+    """The member of a functor that calls ``Apply2`` of the user's, if that is all the functor is.
+
+    Returns:
+      The text, empty where a pair cannot be computed at once; and the operands that must be scalars
+      for it, since the user's functor is constructed from them.
+    """
+    body = _compat.open_jaxpr(jaxpr)
+    if len(body.eqns) != 1 or body.eqns[0].primitive.name != "cuda_functor":
+        return "", ()
+    (equation,) = body.eqns
+    source: Source = equation.params["source"]
+    is_whole = list(equation.invars) == list(body.invars) and list(equation.outvars) == list(
+        body.outvars
+    )
+    if not is_whole or source.struct is None or source.assigns:
+        return "", ()
+    types = [CUDA_TYPES[str(var.aval.dtype)] for var in (*body.outvars, *body.invars)]
+    count, given = len(source.inputs), len(source.parameters)
+    formals = [
+        f"{types[0]}* out",
+        *(f"const {t}* in{i}" for i, t in enumerate(types[1 : given + 1])),
+    ]
+    arguments = ", ".join(["out", *(f"in{i}" for i in range(count))])
+    functor = construction(source, space, [f"*in{i}" for i in range(count, given)])
+    text = f"""\
+  template <class F = {space}::{source.struct}, class... Index>
+  JEW_DEVICE auto Apply2({", ".join(formals)}, const Index*...) const
+      -> decltype(void(detail::declval<const F&>().Apply2({arguments}))) {{
+    {functor}.Apply2({arguments});
+  }}"""
+    return text, tuple(range(count, given))
+
+
+# ---- Calls in a kernel ---------------------------------------------------------------------------
+
+
+def emit_call(emitter: Emitter, equation: Any, operands: Sequence[Array]) -> list[Array]:
+    """Writes a call for every element of the operands, which are scalars or of one shape."""
+    params = equation.params
+    source: Source = params["source"]
+    outs = [DTYPES[name] for name in params["outs"]]
+    shape = equation.outvars[0].aval.shape
+    for header in HEADERS:
+        emitter.use(header)
+    for dtype in [*outs, *(x.flat[0].dtype for x in operands if x.size)]:
+        emitter.declare(dtype)
+    names = [str(atom.aval.dtype) for atom in equation.invars]
+    space = emitter.namespace(
+        (source, *names), lambda space: declaration(source, names, params["outs"], space)
+    )
+    columns = [
+        x.flat if x.shape == shape else [x[()]] * equation.outvars[0].aval.size for x in operands
+    ]
+    rows = [_emit_one(emitter, source, space, row, outs) for row in zip(*columns, strict=True)]
+    return [array_of(column, shape) for column in zip(*rows, strict=True)]
+
+
+def _emit_one(
+    emitter: Emitter, source: Source, space: str, operands: Sequence[Value], outs: Sequence[DType]
+) -> list[Value]:
+    names = [emitter.name() for _ in outs]
+    call = invocation(source, space, [as_source(x) for x in operands], names)
+    if source.assigns:
+        for name, dtype in zip(names, outs, strict=True):
+            emitter.line(f"{CUDA_TYPES[dtype.name]} {name};")
+        emitter.line(f"{call};")
+    else:
+        emitter.line(
+            f"const {CUDA_TYPES[outs[0].name]} {names[0]} = static_cast<{CUDA_TYPES[outs[0].name]}>({call});"
+        )
+    return [widen(name, dtype) for name, dtype in zip(names, outs, strict=True)]

@@ -1,0 +1,324 @@
+"""CUDA C++ that a user gives for one element: its text, and the names and types it works on."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from jax_elementwise._codegen.types import DTYPES
+
+__all__ = ["Parameter", "Source", "parse"]
+
+# What C++ and CUDA call the dtypes.
+_TYPES = {
+    "char": "int8",
+    "short": "int16",
+    "int": "int32",
+    "unsigned": "uint32",
+    "long": "int64",
+    "int8_t": "int8",
+    "int16_t": "int16",
+    "int32_t": "int32",
+    "int64_t": "int64",
+    "uint8_t": "uint8",
+    "uint16_t": "uint16",
+    "uint32_t": "uint32",
+    "uint64_t": "uint64",
+    "float": "float32",
+    "double": "float64",
+    "half": "float16",
+    "__half": "float16",
+    "nv_bfloat16": "bfloat16",
+    "__nv_bfloat16": "bfloat16",
+    "__nv_fp8_e4m3": "float8_e4m3fn",
+    "__nv_fp8_e5m2": "float8_e5m2",
+}
+
+_KEYWORDS = frozenset(
+    re.findall(
+        r"\w+",
+        """
+        alignas alignof and and_eq asm auto bitand bitor bool break case catch char char16_t
+        char32_t class compl const const_cast constexpr continue decltype default delete do double
+        dynamic_cast else enum explicit export extern false float for friend goto if inline int long
+        mutable namespace new noexcept not not_eq nullptr operator or or_eq private protected public
+        register reinterpret_cast return short signed sizeof static static_assert static_cast struct
+        switch template this thread_local throw true try typedef typeid typename union unsigned
+        using virtual void volatile wchar_t while xor xor_eq
+        """,
+    )
+)
+
+# What these declare is there without them.
+_PROVIDED = re.compile(r"cuda|cuda_(bf16|fp16|fp8|runtime)|c?math|c?std(def|int)")
+
+
+@dataclasses.dataclass(frozen=True)
+class Parameter:
+    """A name in the text, and its type: a dtype, a letter for one that calls decide, or None."""
+
+    name: str
+    type: str | None = None
+
+    @property
+    def is_letter(self) -> bool:
+        """Whether the type is a letter."""
+        return self.type is not None and self.type not in DTYPES
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """A functor's text, with its headers written out, and what it works on.
+
+    Attributes:
+      name: for messages, kernels and profiles.
+      text: the user's.
+      preamble: what stands before it.
+      struct: the functor's class; None where the text is an expression or statements.
+      inputs: operands, one element each.
+      scalars: operands of rank 0. A struct is constructed from them.
+      outputs: results; None for one whose type the text decides. Those with names are assigned.
+      index: what the text calls the index of the element; None where it does not ask for it.
+    """
+
+    name: str
+    text: str
+    preamble: str
+    struct: str | None
+    inputs: tuple[Parameter, ...]
+    scalars: tuple[Parameter, ...]
+    outputs: tuple[Parameter, ...] | None
+    index: str | None
+
+    @property
+    def file(self) -> str:
+        """What compilers call the text in their messages."""
+        return _file(self.name)
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """Inputs and scalars: what a call gives."""
+        return self.inputs + self.scalars
+
+    @property
+    def assigns(self) -> bool:
+        """Whether results are assigned to names or references, rather than returned."""
+        return self.outputs is not None and (
+            len(self.outputs) > 1 or (self.struct is None and self.outputs[0].name != "")
+        )
+
+    @property
+    def is_expression(self) -> bool:
+        """Whether the text is what a function returns, and not the statements of one."""
+        return (
+            self.struct is None and not self.assigns and not re.search(r";|\breturn\b", self.text)
+        )
+
+
+# ---- Parsing -------------------------------------------------------------------------------------
+
+
+def parse(
+    text: str,
+    *,
+    name: str | None,
+    inputs: Any,
+    scalars: Any,
+    outputs: Any,
+    index: str | None,
+    preamble: str,
+    headers: Mapping[str, str],
+) -> Source:
+    """Makes a ``Source`` of what ``cuda_functor`` is given; see there.
+
+    Raises:
+      TypeError: for an argument of another type than these.
+      ValueError: for text without a functor, names and types that are none, and headers that are
+        not given.
+    """
+    for what, value in (("source", text), ("preamble", preamble)):
+        if not isinstance(value, str):
+            raise TypeError(f"{what} must be CUDA C++ as a string, not {value!r}")
+    seen: set[str] = set()
+    preamble = _with_headers(preamble, headers, _FILE, seen)
+    text = _with_headers(text, headers, _FILE, seen)
+    struct = _struct(text, name)
+    shown = name or struct or "cuda_functor"
+    text, preamble = (t.replace(_FILE, _file(shown)) for t in (text, preamble))
+    ins, outs = _parameters(inputs, "inputs"), _outputs(outputs)
+    if struct is not None:
+        declared = _declared(text, struct, len(outs or ()))
+        if index is not None and (not declared or declared.pop() != index):
+            raise ValueError(
+                f"{shown!r}: the last parameter of operator() must be the index, {index!r}"
+            )
+        if inputs is not None and len(ins) != len(declared):
+            raise ValueError(
+                f"{shown!r}: operator() has {len(declared)} inputs {tuple(declared)}, and "
+                f"inputs= names {len(ins)}"
+            )
+        ins = ins or tuple(Parameter(each) for each in declared)
+    elif inputs is None:
+        raise ValueError(f"{shown!r} needs the names of its inputs, as in inputs='x, y'")
+    source = Source(
+        shown, text, preamble, struct, ins, _parameters(scalars, "scalars"), outs, index
+    )
+    _check(source)
+    return source
+
+
+def _check(source: Source) -> None:
+    named = [*source.parameters, *(p for p in source.outputs or () if p.name)]
+    names = [p.name for p in named] + ([source.index] if source.index is not None else [])
+    for each in names:
+        if not re.fullmatch(r"[A-Za-z_]\w*", each, re.ASCII) or each in _KEYWORDS:
+            raise ValueError(f"{source.name!r}: {each!r} cannot be a name in C++")
+        if names.count(each) > 1:
+            raise ValueError(f"{source.name!r} has two parameters {each!r}")
+    if not source.parameters:
+        raise ValueError(f"{source.name!r} has no inputs, so there is no shape to compute")
+    bound = {p.type for p in source.parameters}
+    for output in source.outputs or ():
+        if output.is_letter and output.type not in bound:
+            raise ValueError(
+                f"{source.name!r}: the type {output.type!r} of a result is that of no input"
+            )
+
+
+def _parameters(given: Any, what: str) -> tuple[Parameter, ...]:
+    """Of ``"T x, T y"``, or of a sequence of such declarations."""
+    if given is None:
+        return ()
+    if isinstance(given, str):
+        given = [part for part in given.split(",") if part.strip()]
+    if not isinstance(given, Iterable) or not all(isinstance(part, str) for part in given):
+        raise TypeError(f"{what} must be like 'x, y' or 'float x, T y', not {given!r}")
+    return tuple(_declaration(part, what) for part in given)
+
+
+def _declaration(text: str, what: str) -> Parameter:
+    words = text.split()
+    if len(words) == 1:
+        return Parameter(words[0])
+    if len(words) == 2:
+        return Parameter(words[1], _type(words[0], what))
+    raise ValueError(f"{what} must be like 'x, y' or 'float x, T y', and has {text.strip()!r}")
+
+
+def _outputs(given: Any) -> tuple[Parameter, ...] | None:
+    """Of ``"T z, bool found"``, of a dtype, or of a sequence of dtypes."""
+    if given is None:
+        return None
+    if isinstance(given, str):
+        if "," in given or " " in given.strip():
+            return _parameters(given, "outputs")
+        given = [given]
+    elif not isinstance(given, Sequence):
+        given = [given]
+    outputs = tuple(Parameter("", _type(each, "outputs")) for each in given)
+    if not outputs:
+        raise ValueError("outputs must name at least one result")
+    return outputs
+
+
+def _type(given: Any, what: str) -> str:
+    """A dtype's name, or a letter."""
+    if isinstance(given, str):
+        if given in DTYPES or re.fullmatch("[A-Z]", given):
+            return given
+        if given in _TYPES:
+            return _TYPES[given]
+    else:
+        name = getattr(given, "dtype", given)
+        name = str(getattr(name, "name", getattr(name, "__name__", name)))
+        if name in DTYPES:
+            return name
+    raise ValueError(
+        f"{what} has the type {given!r}, which is neither a dtype ({', '.join(DTYPES)}), nor what "
+        "C++ calls one, nor a capital letter"
+    )
+
+
+_FILE = "\0"  # the name of the user's text, before it is known
+
+
+def _file(name: str) -> str:
+    return re.sub(r'["\\\n]', "_", name)
+
+
+# ---- C++, as far as it must be understood --------------------------------------------------------
+
+_NO_CODE = re.compile(r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\])*\"", re.DOTALL)
+
+
+def _without_comments(text: str) -> str:
+    return _NO_CODE.sub(" ", text)
+
+
+def _struct(text: str, name: str | None) -> str | None:
+    """The class with an ``operator()``: the one of that name, or else the last one."""
+    code = _without_comments(text)
+    if not re.search(r"\boperator\s*\(\s*\)", code):
+        return None
+    starts = list(re.finditer(r"\b(?:struct|class)\s+(\w+)[^;{(]*\{", code))
+    ends = [match.start() for match in starts[1:]] + [len(code)]
+    functors = [
+        match[1]
+        for match, end in zip(starts, ends, strict=True)
+        if re.search(r"\boperator\s*\(\s*\)", code[match.end() : end])
+    ]
+    if not functors:
+        raise ValueError("source has an operator() but no struct around it")
+    return name if name in functors else functors[-1]
+
+
+def _declared(text: str, struct: str, references: int) -> list[str]:
+    """The names of the parameters of a class's ``operator()``, without those of several results."""
+    code = _without_comments(text)
+    begin = re.search(rf"\b(?:struct|class)\s+{struct}\b", code)
+    assert begin is not None
+    match = re.search(r"\boperator\s*\(\s*\)\s*\(", code[begin.end() :])
+    assert match is not None
+    rest = code[begin.end() + match.end() :]
+    depth, parts = 0, [""]
+    for character in rest:
+        if character == ")" and depth == 0:
+            break
+        depth += (character in "(<[{") - (character in ")>]}")
+        if character == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += character
+    names = [name[-1] if (name := re.findall(r"\w+", part.split("=")[0])) else "" for part in parts]
+    if names == [""] or names == ["void"]:
+        names = []
+    return names[: len(names) - references] if references > 1 else names
+
+
+def _with_headers(text: str, headers: Mapping[str, str], file: str, seen: set[str]) -> str:
+    """The text with every header in the place where it is first included.
+
+    The numbers of the user's lines stay: markers say where a header begins and ends.
+    """
+    result = []
+    for number, line in enumerate(text.split("\n"), start=1):
+        match = re.fullmatch(r"\s*#\s*include\s*[<\"]([^>\"]+)[>\"]\s*(?://.*)?", line)
+        if match is None:
+            result.append("" if re.fullmatch(r"\s*#\s*pragma\s+once\s*", line) else line)
+        elif match[1] in headers:
+            if match[1] in seen:
+                result.append("")
+                continue
+            seen.add(match[1])
+            inner = _with_headers(headers[match[1]], headers, match[1], seen)
+            result += [f'#line 1 "{match[1]}"', inner, f'#line {number + 1} "{file}"']
+        elif _PROVIDED.fullmatch(match[1].removesuffix(".h")):
+            result.append("")
+        else:
+            raise ValueError(
+                f"the header {match[1]!r} is not there: give its text, as in "
+                f"headers={{{match[1]!r}: ...}}"
+            )
+    return "\n".join(result)
