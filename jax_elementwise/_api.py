@@ -16,6 +16,7 @@ from jax_elementwise import _aliases, _kernels
 from jax_elementwise._codegen.kernel import Kernel, kernel_for
 from jax_elementwise._codegen.types import DTYPES, dtype_of
 from jax_elementwise._functor import trace
+from jax_elementwise._index import indices_of
 from jax_elementwise._kernels import environment
 from jax_elementwise._lowering.xla import evaluate
 from jax_elementwise._primitive import Options, apply, elementwise_p
@@ -137,6 +138,7 @@ class ElementwiseFunction:
                     equation.outvars[0].aval.shape,
                     fast_math=options.fast_math,
                     aliases=options.aliases,
+                    indices=indices_of(traced.jaxpr, equation),
                 )
         raise ValueError(f"{self._name!r} has no array arguments, so there is no kernel")
 

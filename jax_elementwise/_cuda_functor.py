@@ -114,7 +114,7 @@ class CudaFunctor(ElementwiseFunction):
         return results
 
     def tangent_rule(self) -> Callable[..., Any]:
-        """This functor as the ``jvp`` of another one: a function of scalars."""
+        """What another functor calls if its ``jvp`` is this one: a function of scalars."""
 
         def rule(*scalars: Any) -> Any:
             count = len(self._source.parameters)

@@ -10,7 +10,9 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-__all__ = ["element_index", "indices_among"]
+from jax_elementwise import _compat
+
+__all__ = ["element_index", "indices_among", "indices_of"]
 
 # Of these, an index is what it would be in memory; narrower ones wrap around.
 _WIDE = ("i32", "i64", "ui32")
@@ -42,6 +44,28 @@ def indices_among(operands: Sequence[Any]) -> frozenset[int]:
     and is read from memory.
     """
     return frozenset(i for i, operand in enumerate(operands) if _is_index(operand))
+
+
+def indices_of(jaxpr: Any, equation: Any) -> frozenset[int]:
+    """Which operands of a call in a jaxpr are nothing but indices; as ``indices_among``."""
+    made = {var: e for e in jaxpr.eqns for var in e.outvars}
+
+    def is_index(atom: Any) -> bool:
+        count = math.prod(atom.aval.shape)
+        while atom in made and math.prod(atom.aval.shape) == count:
+            name = made[atom].primitive.name
+            if name == "iota":
+                return atom.aval.ndim == 1 and atom.aval.dtype.name in ("int32", "int64", "uint32")
+            if name not in ("reshape", "broadcast_in_dim"):
+                return False
+            atom = made[atom].invars[0]
+        return False
+
+    return frozenset(
+        i
+        for i, atom in enumerate(equation.invars)
+        if not _compat.is_literal(atom) and is_index(atom)
+    )
 
 
 def _is_index(value: Any) -> bool:

@@ -141,9 +141,10 @@ def parse(
     for what, value in (("source", text), ("preamble", preamble)):
         if not isinstance(value, str):
             raise TypeError(f"{what} must be CUDA C++ as a string, not {value!r}")
-    seen: set[str] = set()
-    preamble = _with_headers(preamble, headers, _FILE, seen)
-    text = _with_headers(text, headers, _FILE, seen)
+    known = _Headers(headers)
+    preamble = known.expand(preamble, f"{_FILE}, preamble")
+    text, included = known.take(text)
+    preamble = "\n".join(part for part in (preamble, included) if part)
     struct = _struct(text, name)
     shown = name or struct or "cuda_functor"
     text, preamble = (t.replace(_FILE, _file(shown)) for t in (text, preamble))
@@ -297,28 +298,42 @@ def _declared(text: str, struct: str, references: int) -> list[str]:
     return names[: len(names) - references] if references > 1 else names
 
 
-def _with_headers(text: str, headers: Mapping[str, str], file: str, seen: set[str]) -> str:
-    """The text with every header in the place where it is first included.
+class _Headers:
+    """The headers that a text may include; each is written out where it is first included.
 
     The numbers of the user's lines stay: markers say where a header begins and ends.
     """
-    result = []
-    for number, line in enumerate(text.split("\n"), start=1):
+
+    def __init__(self, texts: Mapping[str, str]) -> None:
+        self._texts = texts
+        self._seen: set[str] = set()
+
+    def expand(self, text: str, file: str) -> str:
+        """The text with its headers inside; ``file`` is its own name."""
+        lines = []
+        for number, line in enumerate(text.split("\n"), start=1):
+            inner, rest = self._split(line)
+            lines += [*inner, f'#line {number + 1} "{file}"'] if inner else [rest]
+        return "\n".join(lines)
+
+    def take(self, text: str) -> tuple[str, str]:
+        """The text without its headers, and those, to stand before it."""
+        split = [self._split(line) for line in text.split("\n")]
+        return "\n".join(rest for _, rest in split), "\n".join(
+            h for inner, _ in split for h in inner
+        )
+
+    def _split(self, line: str) -> tuple[list[str], str]:
+        """What a line includes, and what is left of it."""
         match = re.fullmatch(r"\s*#\s*include\s*[<\"]([^>\"]+)[>\"]\s*(?://.*)?", line)
         if match is None:
-            result.append("" if re.fullmatch(r"\s*#\s*pragma\s+once\s*", line) else line)
-        elif match[1] in headers:
-            if match[1] in seen:
-                result.append("")
-                continue
-            seen.add(match[1])
-            inner = _with_headers(headers[match[1]], headers, match[1], seen)
-            result += [f'#line 1 "{match[1]}"', inner, f'#line {number + 1} "{file}"']
-        elif _PROVIDED.fullmatch(match[1].removesuffix(".h")):
-            result.append("")
-        else:
-            raise ValueError(
-                f"the header {match[1]!r} is not there: give its text, as in "
-                f"headers={{{match[1]!r}: ...}}"
-            )
-    return "\n".join(result)
+            return [], "" if re.fullmatch(r"\s*#\s*pragma\s+once\s*", line) else line
+        name = match[1]
+        if name in self._texts and name not in self._seen:
+            self._seen.add(name)
+            return [f'#line 1 "{name}"', self.expand(self._texts[name], name)], ""
+        if name in self._texts or _PROVIDED.fullmatch(name.removesuffix(".h")):
+            return [], ""
+        raise ValueError(
+            f"the header {name!r} is not there: give its text, as in headers={{{name!r}: ...}}"
+        )

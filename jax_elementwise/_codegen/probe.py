@@ -47,10 +47,10 @@ template <char N> struct Is {{ static constexpr char value = N; }};
 template <class T> struct Code : Is<0> {{}};
 template <class T> struct Code<const T> : Code<T> {{}};
 template <class T> struct Code<T&> : Code<T> {{}};
+{codes}
 template <> struct Code<long> : Code<long long> {{}};
 template <> struct Code<unsigned long> : Code<unsigned long long> {{}};
 template <> struct Code<char> : Code<signed char> {{}};
-{codes}
 
 JEW_DEVICE decltype(auto) call({formals}) {{
   return {text.invocation(source, "source0", arguments, ())};

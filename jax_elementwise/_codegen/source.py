@@ -90,7 +90,8 @@ def declaration(source: Source, dtypes: Sequence[str], outs: Sequence[str], spac
     if source.struct is not None:
         lines.append(text)
     else:
-        head = f"JEW_DEVICE {'void' if source.assigns else 'auto'} function({_formals(source, dtypes, outs)}) {{"
+        result = "void" if source.assigns else "auto"
+        head = f"JEW_DEVICE {result} function({_formals(source, dtypes, outs)}) {{"
         body = f"return (\n{text}\n);" if source.is_expression else f"{text}\n;"
         lines += [head, body, "}"]
     return "\n".join([*lines, f'#line 1 "the kernel of {source.file}"', "}"]) + "\n"
@@ -121,13 +122,8 @@ def invocation(source: Source, space: str, arguments: Sequence[str], results: Se
     if source.struct is None:
         return f"{space}::function({', '.join([*given, *index, *assigned])})"
     inputs = given[: len(source.inputs)]
-    functor = construction(source, space, given[len(source.inputs) :])
+    functor = f"{space}::{source.struct}{{{', '.join(given[len(source.inputs) :])}}}"
     return f"{functor}({', '.join([*inputs, *index, *assigned])})"
-
-
-def construction(source: Source, space: str, scalars: Sequence[str]) -> str:
-    """The functor, made of its scalars."""
-    return f"{space}::{source.struct}{{{', '.join(scalars)}}}"
 
 
 def pairs(jaxpr: Any, space: str) -> tuple[str, tuple[int, ...]]:
@@ -154,7 +150,7 @@ def pairs(jaxpr: Any, space: str) -> tuple[str, tuple[int, ...]]:
         *(f"const {t}* in{i}" for i, t in enumerate(types[1 : given + 1])),
     ]
     arguments = ", ".join(["out", *(f"in{i}" for i in range(count))])
-    functor = construction(source, space, [f"*in{i}" for i in range(count, given)])
+    functor = "F{" + ", ".join(f"*in{i}" for i in range(count, given)) + "}"
     text = f"""\
   template <class F = {space}::{source.struct}, class... Index>
   JEW_DEVICE auto Apply2({", ".join(formals)}, const Index*...) const
@@ -198,7 +194,6 @@ def _emit_one(
             emitter.line(f"{CUDA_TYPES[dtype.name]} {name};")
         emitter.line(f"{call};")
     else:
-        emitter.line(
-            f"const {CUDA_TYPES[outs[0].name]} {names[0]} = static_cast<{CUDA_TYPES[outs[0].name]}>({call});"
-        )
+        result = CUDA_TYPES[outs[0].name]
+        emitter.line(f"const {result} {names[0]} = static_cast<{result}>({call});")
     return [widen(name, dtype) for name, dtype in zip(names, outs, strict=True)]

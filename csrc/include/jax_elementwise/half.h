@@ -34,8 +34,8 @@
 #define JEW_STORED float16
 #define JEW_NAME(before, after) before##half##after
 #define JEW_BROADCAST __half2half2
-#include <jax_elementwise/short_conversions.h>
 #include <jax_elementwise/short_float.h>
+#include <jax_elementwise/short_conversions.h>
 #undef JEW_FLOAT
 #undef JEW_PAIR
 #undef JEW_FLOAT_RAW
@@ -63,8 +63,8 @@ using half2 = __half2;
 #define JEW_STORED bfloat16
 #define JEW_NAME(before, after) before##bfloat16##after
 #define JEW_BROADCAST __bfloat162bfloat162
-#include <jax_elementwise/short_conversions.h>
 #include <jax_elementwise/short_float.h>
+#include <jax_elementwise/short_conversions.h>
 #undef JEW_FLOAT
 #undef JEW_PAIR
 #undef JEW_FLOAT_RAW
