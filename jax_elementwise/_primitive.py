@@ -169,11 +169,28 @@ def _compiled(*operands: Any, functor: Functor, linear: Any, options: Options) -
 
 def _elementwise_impl(*operands: Any, functor: Functor, linear: Any, options: Options) -> Any:
     config: Any = jax.config
+    if functor.without_reference:  # nothing but a kernel evaluates it
+        nans, infs = config.jax_debug_nans, config.jax_debug_infs
+        with jax.disable_jit(False), jax.debug_nans(False), jax.debug_infs(False):
+            results = _compiled(*operands, functor=functor, linear=linear, options=options)
+            _check_values(functor, results, nans=nans, infs=infs)
+        return results
     if config.jax_disable_jit or config.jax_debug_nans or config.jax_debug_infs:
         # One JAX operation after the other, so that one can step through them, and so that JAX,
         # which runs a function again without jit when it meets a NaN, finds where it came from.
         return xla.evaluate(functor, operands)
     return _compiled(*operands, functor=functor, linear=linear, options=options)
+
+
+def _check_values(functor: Functor, results: Sequence[Any], *, nans: bool, infs: bool) -> None:
+    """Raises FloatingPointError for NaN or infinities, where they are asked for."""
+    floats = [x for x in results if jnp.issubdtype(x.dtype, jnp.inexact)]
+    for is_wanted, is_found, what in (
+        (nans, jnp.isnan, "NaN"),
+        (infs, jnp.isinf, "an infinity"),
+    ):
+        if is_wanted and any(is_found(x).any() for x in floats):
+            raise FloatingPointError(f"{functor.origin!r}, a functor in CUDA C++, gave {what}")
 
 
 # ---- Abstract evaluation -------------------------------------------------------------------------
@@ -296,8 +313,12 @@ elementwise_p.def_abstract_eval(_elementwise_abstract_eval)
 batching.primitive_batchers[elementwise_p] = _elementwise_batch
 ad.primitive_jvps[elementwise_p] = _elementwise_jvp
 ad.primitive_transposes[elementwise_p] = _elementwise_transpose
-mlir.register_lowering(elementwise_p, partition.per_device(elementwise_p, xla.lower))
-for _platform, _rule in (("cuda", cuda.lower), ("cpu", cpu.lower)):
+for _platform, _rule in ((None, xla.lower), ("cuda", cuda.lower), ("cpu", cpu.lower)):
+    # Not cacheable: a lowering that JAX keeps for the next call of the same types does not see what
+    # its operands are, and so would read an index from memory.
     mlir.register_lowering(
-        elementwise_p, partition.per_device(elementwise_p, _rule), platform=_platform
+        elementwise_p,
+        partition.per_device(elementwise_p, _rule),
+        platform=_platform,
+        cacheable=False,
     )

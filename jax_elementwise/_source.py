@@ -112,9 +112,8 @@ class Source:
     @property
     def is_expression(self) -> bool:
         """Whether the text is what a function returns, and not the statements of one."""
-        return (
-            self.struct is None and not self.assigns and not re.search(r";|\breturn\b", self.text)
-        )
+        returns = re.search(r"\breturn\b", _without_comments(self.text))
+        return self.struct is None and not self.assigns and returns is None
 
 
 # ---- Parsing -------------------------------------------------------------------------------------

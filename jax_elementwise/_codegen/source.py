@@ -8,6 +8,7 @@ too, so that what goes from an operand to the call, and from there to a result, 
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -86,7 +87,8 @@ def declaration(source: Source, dtypes: Sequence[str], outs: Sequence[str], spac
     lines += [f"using {letter} = {CUDA_TYPES[dtype]};" for letter, dtype in sorted(letters.items())]
     if source.preamble:
         lines += [f'#line 1 "{source.file}, preamble"', source.preamble]
-    text = f'#line 1 "{source.file}"\n{source.text}'
+    written = re.sub(r";\s*$", "", source.text) if source.is_expression else source.text
+    text = f'#line 1 "{source.file}"\n{written}'
     if source.struct is not None:
         lines.append(text)
     else:
