@@ -113,7 +113,7 @@ class CudaFunctor(ElementwiseFunction):
         results: list[Any] = bind(self._source, self._rules, outs, *scalars, is_tangent=is_tangent)
         return results
 
-    def tangent_rule(self) -> Callable[..., Any]:
+    def _tangent_rule(self) -> Callable[..., Any]:
         """What another functor calls if its ``jvp`` is this one: a function of scalars."""
 
         def rule(*scalars: Any) -> Any:
@@ -249,7 +249,7 @@ def cuda_functor(
         if given is not None and not callable(given):
             raise TypeError(f"{what} must be a function, not {given!r}")
     check_lowering(lowering)
-    rule = jvp.tangent_rule() if isinstance(jvp, CudaFunctor) else jvp
+    rule = jvp._tangent_rule() if isinstance(jvp, CudaFunctor) else jvp
     aliases = _aliases.parse(
         {} if input_output_aliases is None else input_output_aliases, parsed.name
     )
