@@ -12,15 +12,15 @@ from jax_elementwise import _kernels
 from jax_elementwise._codegen.kernel import Kernel, kernel_for
 from jax_elementwise._index import indices_among
 
-__all__ = ["is_required", "kernel_of_call", "lower"]
+__all__ = ["TARGET", "is_required", "kernel_of_call", "lower"]
 
 # The name of the custom call and the layout of its attributes (kFormat of ffi_call.cc) are in
 # exported programs: neither may change its meaning.
-_TARGET = "jax_elementwise_kernel"
+TARGET = "jax_elementwise_kernel"
 _FORMAT = 1
 
 for _platform in ("CUDA", "cpu"):
-    jax.ffi.register_ffi_target(_TARGET, _kernels.registrations(_platform), platform=_platform)
+    jax.ffi.register_ffi_target(TARGET, _kernels.registrations(_platform), platform=_platform)
 
 
 def kernel_of_call(ctx: Any, operands: Sequence[Any], functor: Any, options: Any) -> Kernel:
@@ -40,13 +40,15 @@ def is_required(functor: Any, options: Any) -> bool:
     return options.lowering == "kernel" or bool(functor.without_reference)
 
 
-def lower(ctx: Any, *operands: Any, kernel: Kernel, options: Any) -> Any:
-    """The custom call."""
+def lower(
+    ctx: Any, *operands: Any, kernel: Kernel, options: Any, extra: dict[str, Any] | None = None
+) -> Any:
+    """The custom call, with ``extra`` attributes of the operation."""
     # XLA gives an aliased pair one buffer, into which it copies an operand that is read afterwards
     # or stands in the call twice: no other operand or result of the call lies in it.
     given = [i for i in range(len(operands)) if i not in kernel.indices]
     aliases = {given.index(i): j for i, j in options.aliases}
-    rule = jax.ffi.ffi_lowering(_TARGET, operand_output_aliases=aliases)
+    rule = jax.ffi.ffi_lowering(TARGET, operand_output_aliases=aliases, extra_attributes=extra)
     ctx = ctx.replace(avals_in=[ctx.avals_in[i] for i in given])
     return rule(ctx, *(operands[i] for i in given), **_attributes(kernel))
 
