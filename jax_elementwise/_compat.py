@@ -22,6 +22,7 @@ from jax._src.custom_partitioning_sharding_rule import (  # JAX 0.10 to 0.12: no
 from jax._src.interpreters import mlir  # JAX 0.10 to 0.12: ir_attribute
 from jax._src.lax import special  # JAX 0.10 to 0.12: definitions of functions that loop
 from jax.interpreters import partial_eval
+from jaxlib.mlir import ir
 
 __all__ = [
     "batch_attributes",
@@ -192,10 +193,10 @@ def batch_attributes(ctx: Any, operands: Sequence[Any]) -> dict[str, Any]:
     of = [names if aval.shape else "" for aval in ctx.avals_in]
     rule = str_to_sdy_sharding_rule(f"{', '.join(of)} -> {', '.join([names] * len(ctx.avals_out))}")
     results = [
-        mlir.ir.RankedTensorType.get(aval.shape, mlir.dtype_to_ir_type(aval.dtype))
+        ir.RankedTensorType.get(aval.shape, mlir.dtype_to_ir_type(aval.dtype))
         for aval in ctx.avals_out
     ]
-    types = [x.type for x in operands], results
+    types: Any = ([x.type for x in operands], results)
     return {
         "mhlo.frontend_attributes": mlir.ir_attribute({"num_batch_dims": str(rank - 1)}),
         "sdy.sharding_rule": sdy_sharding_rule_to_mlir(rule, *types),

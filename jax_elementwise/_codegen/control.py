@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +15,11 @@ from jax_elementwise._codegen.values import (
     UnsupportedError,
     Value,
     array_of,
+    constant,
+    known_dtype,
     round_if_needed,
 )
+from jax_elementwise._index import with_index
 
 if TYPE_CHECKING:
     from jax_elementwise._codegen.emit import Emitter
@@ -25,7 +29,11 @@ __all__ = ["CONTROL"]
 
 def call(emitter: Emitter, equation: Any, operands: list[Array]) -> list[Array]:
     """A function made by this package, called from another one, perhaps on arrays."""
-    shape = equation.outvars[0].aval.shape
+    shape, index = equation.outvars[0].aval.shape, equation.params["index"]
+    if index is not None:
+        dtype = known_dtype(equation.params["functor"].in_avals[index.position], "an index")
+        places = [constant(i, dtype) for i in range(math.prod(index.shape))]
+        operands = with_index(index, operands, array_of(places, index.shape))
     columns = [np.broadcast_to(x, shape).ravel() for x in operands]
     results = [
         emitter.jaxpr(equation.params["functor"].jaxpr, [array_of([x], ()) for x in row])

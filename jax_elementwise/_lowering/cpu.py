@@ -12,19 +12,27 @@ from jax_elementwise._lowering import custom_call, divided, xla
 
 if TYPE_CHECKING:
     from jax_elementwise._functor import Functor
+    from jax_elementwise._index import Index
 
 __all__ = ["lower", "wants_kernel"]
 
 
-def lower(ctx: Any, *operands: Any, functor: Functor, linear: Any, options: Any) -> Any:
+def lower(
+    ctx: Any,
+    *operands: Any,
+    functor: Functor,
+    linear: Any,
+    options: Any,
+    index: Index | None,
+) -> Any:
     """The lowering rule."""
     if not _takes_kernel(functor, options.lowering):
-        return xla.lower(ctx, *operands, functor=functor)
+        return xla.lower(ctx, *operands, functor=functor, index=index)
     call = divided if _compat.is_partitioned(ctx) else custom_call
-    kernel = call.kernel_of_call(ctx, operands, functor, options)
+    kernel = call.kernel_of_call(ctx, functor, options, index)
     if not _compiles_here(kernel, required=custom_call.is_required(functor, options)):
-        return xla.lower(ctx, *operands, functor=functor)
-    return call.lower(ctx, *operands, kernel=kernel, options=options)
+        return xla.lower(ctx, *operands, functor=functor, index=index)
+    return call.lower(ctx, *operands, kernel=kernel, functor=functor, options=options, index=index)
 
 
 def _takes_kernel(functor: Functor, lowering: str) -> bool:

@@ -7,7 +7,6 @@ added for that, has one element.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -19,6 +18,7 @@ from jax.interpreters import mlir
 
 from jax_elementwise import _compat
 from jax_elementwise._codegen.kernel import Kernel, kernel_for
+from jax_elementwise._index import Index, with_index
 from jax_elementwise._lowering import custom_call
 
 if TYPE_CHECKING:
@@ -27,15 +27,17 @@ if TYPE_CHECKING:
 __all__ = ["kernel_of_call", "lower"]
 
 
-def kernel_of_call(ctx: Any, operands: Sequence[Any], functor: Functor, options: Any) -> Kernel:
-    """The kernel of a call that is being lowered; indices are read, since a part has others."""
-    del operands
+def kernel_of_call(ctx: Any, functor: Functor, options: Any, index: Index | None) -> Kernel:
+    """The kernel of a call that is being lowered; it reads the index, since a part has others."""
     result = (*ctx.avals_out[0].shape, 1)
     shapes = [result if aval.shape else () for aval in ctx.avals_in]
+    shapes = with_index(index, shapes, result)
     return kernel_for(functor, shapes, result, fast_math=options.fast_math, aliases=options.aliases)
 
 
-def lower(ctx: Any, *operands: Any, kernel: Kernel, options: Any) -> Any:
+def lower(
+    ctx: Any, *operands: Any, kernel: Kernel, functor: Functor, options: Any, index: Index | None
+) -> Any:
     """The custom call, on operands with all dimensions of the results, or none.
 
     One that is broadcast along some of them is written out, which each device does for its part: a
@@ -45,6 +47,9 @@ def lower(ctx: Any, *operands: Any, kernel: Kernel, options: Any) -> Any:
     types = tuple(aval.dtype for aval in ctx.avals_out)
 
     def call(*arrays: Any) -> list[Any]:
+        if index is not None:
+            dtype = functor.in_avals[index.position].dtype
+            arrays = (*with_index(index, arrays, index.array(dtype)),)
         spread = [
             lax.expand_dims(jnp.broadcast_to(x, shape), (len(shape),)) if x.ndim else x
             for x in arrays
