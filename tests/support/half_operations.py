@@ -40,8 +40,8 @@ class Operation:
     Attributes:
       expression: C++ of ``x``, ``y`` and ``z``.
       arity: how many of those it has.
-      reference: the result as float64 arrays of the operands' values give it, to be rounded once; or
-        as an array of ``result``, where that is not the operands' type.
+      reference: the result by float64 arrays of the operands' values, to be rounded once; or as an
+        array of ``result``, where that is not the operands' type.
       result: ``same``, or the dtype of what the expression is.
       pairs: whether the operands and the result are pairs.
       ulp: how many values the result may be off, where the function of float32 is not exact.
@@ -70,7 +70,7 @@ def to_odd(x: np.ndarray) -> np.ndarray:
 
 
 def rounded(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """float64 as a 16-bit float, rounded once. NumPy does so itself, ml_dtypes by way of float32."""
+    """float64 as a 16-bit float, rounded once: NumPy does that, ml_dtypes goes by float32."""
     with np.errstate(all="ignore"):
         return x.astype(dtype) if dtype == np.float16 else to_odd(x).astype(dtype)
 
@@ -310,7 +310,7 @@ def pairs_of_values(dtype: np.dtype, count: int = 100_000) -> list[np.ndarray]:
     return [first, second]
 
 
-def triples_of_values(dtype: np.dtype, count: int = 20_000) -> list[np.ndarray]:
+def triples_of_values(dtype: np.dtype, count: int = 8_000) -> list[np.ndarray]:
     """Random bits, special values, and products halfway between two values with a little added."""
     special = _special(dtype)
     rng = np.random.default_rng(1)
@@ -323,7 +323,9 @@ def triples_of_values(dtype: np.dtype, count: int = 20_000) -> list[np.ndarray]:
     ]
     chosen = np.array(factors)[rng.integers(0, len(factors), count)]
     scale = 2.0 ** rng.integers(-4, 5, count)
-    tiny = 2.0 ** rng.integers(-24, -10, count) * rng.choice([-1.0, 1.0], count)
+    tiny = 2.0 ** rng.integers(-24 if digits == 11 else -40, -14, count) * rng.choice(
+        [-1.0, 1.0], count
+    )
     halfway = [chosen[:, 0] * scale, chosen[:, 1] * 2.0**-digits, tiny]
     random = rng.integers(0, 2**16, (3, count), np.uint16).view(dtype)
     return [
