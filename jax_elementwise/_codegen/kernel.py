@@ -151,14 +151,15 @@ def kernel_for(
 
     An aliased operand, which has the result's shape and the dtype of the result that it is paired
     with, may lie where that result does, or elsewhere; no other array may overlap with these two.
-    The operands ``indices`` are not read: they would hold the index of their element.
+    The operands ``indices`` are not read, unless they are aliased: they would hold the index of
+    their element.
 
     Raises:
       NotImplementedError: where the functor has no C++.
       ValueError: for more operands than a kernel can take.
     """
     space = iteration_space(operand_shapes, result_shape)
-    return _kernel(functor, space, fast_math, aliases, indices)
+    return _kernel(functor, space, fast_math, aliases, indices - {i for i, _ in aliases})
 
 
 @functools.lru_cache(maxsize=4096)
