@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from jax_elementwise import _aliases
-from jax_elementwise._api import ElementwiseFunction, check_lowering
+from jax_elementwise._api import ElementwiseFunction, check_lowering, check_shapes
 from jax_elementwise._check import assert_agree
 from jax_elementwise._index import element_index
 from jax_elementwise._primitive import Options
@@ -76,6 +76,7 @@ class CudaFunctor(ElementwiseFunction):
     def _call(self, options: Options, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         operands = self._operands(args, kwargs)
         if self._source.index is not None:
+            check_shapes(self._source.name, [p.name for p in self._source.parameters], operands)
             shape = jnp.broadcast_shapes(*(x.shape for x in operands))
             operands.append(element_index(shape, self._source.name))
         return super()._call(options, tuple(operands), {})
@@ -277,7 +278,7 @@ def _typed(source: Source, operands: list[Any]) -> list[Any]:
         wanted = letters.get(str(p.type)) if p.is_letter else p.type
         if _is_weak(x):
             wanted = wanted or jnp.result_type(x, *strong)
-            if jnp.issubdtype(x.dtype, jnp.inexact) and not jnp.issubdtype(wanted, jnp.inexact):
+            if jnp.promote_types(_kind(x.dtype), _kind(wanted)) != _kind(wanted):
                 raise TypeError(
                     f"{source.name!r}: argument {p.name!r} is a {x.dtype}, and must be {wanted}"
                 )
@@ -288,6 +289,12 @@ def _typed(source: Source, operands: list[Any]) -> list[Any]:
             )
         typed.append(x if wanted is None else jnp.asarray(x, wanted))
     return typed
+
+
+def _kind(dtype: Any) -> Any:
+    """What a number of a dtype is: complex, a float, or else an integer or a bool."""
+    kinds = (jnp.complexfloating, jnp.complex64), (jnp.floating, jnp.float32)
+    return next((wide for kind, wide in kinds if jnp.issubdtype(dtype, kind)), jnp.int32)
 
 
 def _is_weak(x: Any) -> bool:

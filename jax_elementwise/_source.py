@@ -14,10 +14,17 @@ __all__ = ["Parameter", "Source", "parse"]
 # What C++ and CUDA call the dtypes.
 _TYPES = {
     "char": "int8",
+    "signed char": "int8",
+    "unsigned char": "uint8",
     "short": "int16",
+    "unsigned short": "uint16",
     "int": "int32",
     "unsigned": "uint32",
+    "unsigned int": "uint32",
     "long": "int64",
+    "long long": "int64",
+    "unsigned long": "uint64",
+    "unsigned long long": "uint64",
     "int8_t": "int8",
     "int16_t": "int16",
     "int32_t": "int32",
@@ -112,9 +119,8 @@ class Source:
     @property
     def is_expression(self) -> bool:
         """Whether the text is what a function returns, and not the statements of one."""
-        return (
-            self.struct is None and not self.assigns and not re.search(r";|\breturn\b", self.text)
-        )
+        statement = re.search(r";|\breturn\b", _without_comments(self.text))
+        return self.struct is None and not self.assigns and not statement
 
 
 # ---- Parsing -------------------------------------------------------------------------------------
@@ -141,6 +147,8 @@ def parse(
     for what, value in (("source", text), ("preamble", preamble)):
         if not isinstance(value, str):
             raise TypeError(f"{what} must be CUDA C++ as a string, not {value!r}")
+    if any("\0" in each for each in (text, preamble, *headers.values())):
+        raise ValueError("source, preamble and headers must be text, and hold a zero byte")
     known = _Headers(headers)
     preamble = known.expand(preamble, f"{_FILE}, preamble")
     text, included = known.take(text)
@@ -182,6 +190,11 @@ def _check(source: Source) -> None:
         raise ValueError(f"{source.name!r} has no inputs, so there is no shape to compute")
     bound = {p.type for p in source.parameters}
     for output in source.outputs or ():
+        if output.type is None:
+            raise ValueError(
+                f"{source.name!r}: the result {output.name!r} needs a type, as in "
+                f"outputs='float {output.name}'"
+            )
         if output.is_letter and output.type not in bound:
             raise ValueError(
                 f"{source.name!r}: the type {output.type!r} of a result is that of no input"
@@ -200,12 +213,8 @@ def _parameters(given: Any, what: str) -> tuple[Parameter, ...]:
 
 
 def _declaration(text: str, what: str) -> Parameter:
-    words = text.split()
-    if len(words) == 1:
-        return Parameter(words[0])
-    if len(words) == 2:
-        return Parameter(words[1], _type(words[0], what))
-    raise ValueError(f"{what} must be like 'x, y' or 'float x, T y', and has {text.strip()!r}")
+    *words, name = text.split() or [""]
+    return Parameter(name, _type(" ".join(words), what) if words else None)
 
 
 def _outputs(given: Any) -> tuple[Parameter, ...] | None:
@@ -254,13 +263,18 @@ def _file(name: str) -> str:
 _NO_CODE = re.compile(r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\])*\"", re.DOTALL)
 
 
+# The macro by which a header is included once.
+_GUARD = re.compile(r"(?:\s|//[^\n]*|/\*.*?\*/)*#\s*ifndef\s+(\w+)\s+#\s*define\s+\1\b", re.DOTALL)
+
+
 def _without_comments(text: str) -> str:
     return _NO_CODE.sub(" ", text)
 
 
 def _struct(text: str, name: str | None) -> str | None:
     """The class with an ``operator()``: the one of that name, or else the last one."""
-    code = _without_comments(text)
+    # The class of a template's parameter is none.
+    code = re.sub(r"\btemplate\s*<[^<>]*>", " ", _without_comments(text))
     if not re.search(r"\boperator\s*\(\s*\)", code):
         return None
     starts = list(re.finditer(r"\b(?:struct|class)\s+(\w+)[^;{(]*\{", code))
@@ -331,7 +345,10 @@ class _Headers:
         name = match[1]
         if name in self._texts and name not in self._seen:
             self._seen.add(name)
-            return [f'#line 1 "{name}"', self.expand(self._texts[name], name)], ""
+            text = self._texts[name]
+            # Another functor of a kernel may have had the header too, in a namespace of its own.
+            undefined = [f"#undef {guard[1]}" for guard in [_GUARD.match(text)] if guard]
+            return [*undefined, f'#line 1 "{name}"', self.expand(text, name)], ""
         if name in self._texts or _PROVIDED.fullmatch(name.removesuffix(".h")):
             return [], ""
         raise ValueError(
