@@ -23,7 +23,7 @@ def lower(ctx: Any, *operands: Any, functor: Functor, linear: Any, options: Any)
     if (divided and not functor.without_reference) or not _takes_kernel(functor, options.lowering):
         return xla.lower(ctx, *operands, functor=functor)
     kernel = custom_call.kernel_of_call(ctx, operands, functor, options)
-    if not _compiles_here(kernel, required=custom_call.is_required(functor, options)):
+    if not _compiles_here(kernel, custom_call.requirement(functor, options)):
         return xla.lower(ctx, *operands, functor=functor)
     return custom_call.lower(ctx, *operands, kernel=kernel, options=options)
 
@@ -43,7 +43,7 @@ def wants_kernel(functor: Functor) -> bool:
     return functor.has_long_loop or functor.has_source
 
 
-def _compiles_here(kernel: Kernel, *, required: bool) -> bool:
+def _compiles_here(kernel: Kernel, required: str | None) -> bool:
     """Compiles the kernel, so that what does not compile fails here, by name.
 
     Without a compiler answers False, unless the kernel is required. Every other failure is an
@@ -52,8 +52,8 @@ def _compiles_here(kernel: Kernel, *, required: bool) -> bool:
     try:
         _kernels.compile(kernel, _kernels.HOST_CPU)
     except _kernels.Unavailable as error:
-        if required:
-            raise
+        if required is not None:
+            raise _kernels.Unavailable(f"{error}{required}") from None
         _warn_once(str(error))
         return False
     return True
@@ -63,7 +63,7 @@ def _compiles_here(kernel: Kernel, *, required: bool) -> bool:
 def _warn_once(reason: str) -> None:
     """One warning per process and reason."""
     warnings.warn(
-        "functions with loops would be faster as kernels, and none can be compiled here, so XLA's "
-        f"own operations are used: {reason}",
+        "functions with loops and functors in CUDA C++ would be faster as kernels, and none can be "
+        f"compiled here, so XLA's own operations are used: {reason}",
         stacklevel=2,
     )

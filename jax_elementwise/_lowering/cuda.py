@@ -21,12 +21,12 @@ def lower(ctx: Any, *operands: Any, functor: Functor, linear: Any, options: Any)
     if options.lowering == "xla" or functor.awaits_transpose:  # of the latter, JAX says what it is
         return xla.lower(ctx, *operands, functor=functor)
     kernel = custom_call.kernel_of_call(ctx, operands, functor, options)
-    if not _compiles_here(kernel, required=custom_call.is_required(functor, options)):
+    if not _compiles_here(kernel, custom_call.requirement(functor, options)):
         return xla.lower(ctx, *operands, functor=functor)
     return custom_call.lower(ctx, *operands, kernel=kernel, options=options)
 
 
-def _compiles_here(kernel: Kernel, *, required: bool) -> bool:
+def _compiles_here(kernel: Kernel, required: str | None) -> bool:
     """Compiles for the GPUs of this machine, so that what does not compile fails here, by name.
 
     Without a GPU, as when lowering for another machine, there is nothing to compile. Without a
@@ -37,8 +37,8 @@ def _compiles_here(kernel: Kernel, *, required: bool) -> bool:
         for arch in sorted(set(_local_architectures())):
             _kernels.compile(kernel, arch)
     except _kernels.Unavailable as error:
-        if required:
-            raise
+        if required is not None:
+            raise _kernels.Unavailable(f"{error}{required}") from None
         warnings.warn(
             f"no CUDA kernel can be compiled here, so XLA's own operations are used: {error}",
             stacklevel=2,
