@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from jax_elementwise._codegen.types import DTYPES
 
@@ -147,6 +150,13 @@ def parse(
     for what, value in (("source", text), ("preamble", preamble)):
         if not isinstance(value, str):
             raise TypeError(f"{what} must be CUDA C++ as a string, not {value!r}")
+    for what, given in (("name", name), ("index", index)):
+        if not isinstance(given, str | None):
+            raise TypeError(f"{what} must be a string, not {given!r}")
+    if not isinstance(headers, Mapping) or not all(isinstance(t, str) for t in headers.values()):
+        raise TypeError(f"headers must be texts by name, as in {{'a.h': ...}}, not {headers!r}")
+    if not _without_comments(text).strip():
+        raise ValueError("source has no code")
     if any("\0" in each for each in (text, preamble, *headers.values())):
         raise ValueError("source, preamble and headers must be text, and hold a zero byte")
     known = _Headers(headers)
@@ -186,6 +196,11 @@ def _check(source: Source) -> None:
             raise ValueError(f"{source.name!r}: {each!r} cannot be a name in C++")
         if names.count(each) > 1:
             raise ValueError(f"{source.name!r} has two parameters {each!r}")
+    if source.struct is None and source.assigns and not all(p.name for p in source.outputs or ()):
+        raise ValueError(
+            f"{source.name!r}: several results need names to assign to, as in "
+            "outputs='float s, float d'"
+        )
     if not source.parameters:
         raise ValueError(f"{source.name!r} has no inputs, so there is no shape to compute")
     bound = {p.type for p in source.parameters}
@@ -241,10 +256,9 @@ def _type(given: Any, what: str) -> str:
         if given in _TYPES:
             return _TYPES[given]
     else:
-        name = getattr(given, "dtype", given)
-        name = str(getattr(name, "name", getattr(name, "__name__", name)))
-        if name in DTYPES:
-            return name
+        with contextlib.suppress(TypeError):
+            if given is not None and (name := np.dtype(given).name) in DTYPES:
+                return name
     raise ValueError(
         f"{what} has the type {given!r}, which is neither a dtype ({', '.join(DTYPES)}), nor what "
         "C++ calls one, nor a capital letter"
@@ -281,7 +295,7 @@ def _struct(text: str, name: str | None) -> str | None:
     ends = [match.start() for match in starts[1:]] + [len(code)]
     functors = [
         match[1]
-        for match, end in zip(starts, ends, strict=True)
+        for match, end in zip(starts, ends, strict=False)
         if re.search(r"\boperator\s*\(\s*\)", code[match.end() : end])
     ]
     if not functors:
