@@ -267,7 +267,7 @@ def _typed(source: Source, operands: list[Any]) -> list[Any]:
         wanted = letters.get(str(p.type)) if p.is_letter else p.type
         if _is_weak(x):
             wanted = wanted or jnp.result_type(x, *strong)
-            if jnp.issubdtype(x.dtype, jnp.inexact) and not jnp.issubdtype(wanted, jnp.inexact):
+            if jnp.promote_types(_kind(x.dtype), _kind(wanted)) != _kind(wanted):
                 raise TypeError(
                     f"{source.name!r}: argument {p.name!r} is a {x.dtype}, and must be {wanted}"
                 )
@@ -278,6 +278,12 @@ def _typed(source: Source, operands: list[Any]) -> list[Any]:
             )
         typed.append(x if wanted is None else jnp.asarray(x, wanted))
     return typed
+
+
+def _kind(dtype: Any) -> Any:
+    """What a number of a dtype is: complex, a float, or else an integer or a bool."""
+    kinds = (jnp.complexfloating, jnp.complex64), (jnp.floating, jnp.float32)
+    return next((wide for kind, wide in kinds if jnp.issubdtype(dtype, kind)), jnp.int32)
 
 
 def _is_weak(x: Any) -> bool:

@@ -189,6 +189,8 @@ def _elementwise_impl(*operands: Any, **params: Any) -> Any:
             _check_values(functor, results, nans=nans, infs=infs)
         return results
     if config.jax_disable_jit or config.jax_debug_nans or config.jax_debug_infs:
+        if functor.without_reference and options.lowering != "xla":
+            return _checked(*operands, functor=functor, linear=linear, options=options)
         # One JAX operation after the other, so that one can step through them, and so that JAX,
         # which runs a function again without jit when it meets a NaN, finds where it came from.
         return xla.evaluate(functor, operands, index)
@@ -204,6 +206,19 @@ def _check_values(functor: Functor, results: Sequence[Any], *, nans: bool, infs:
     ):
         if is_wanted and any(is_found(x).any() for x in floats):
             raise FloatingPointError(f"{functor.origin!r}, a functor in CUDA C++, gave {what}")
+
+
+def _checked(*operands: Any, functor: Functor, **params: Any) -> Any:
+    """By the kernel, which is all there is, and what JAX would say of the results."""
+    config: Any = jax.config
+    nans, infs = config.jax_debug_nans, config.jax_debug_infs
+    with jax.disable_jit(False), jax.debug_nans(False), jax.debug_infs(False):
+        results = _compiled(*operands, functor=functor, **params)
+        floats = [x for x in results if jnp.issubdtype(x.dtype, jnp.inexact)]
+        for what, asked, found in (("nan", nans, jnp.isnan), ("inf", infs, jnp.isinf)):
+            if asked and any(found(x).any() for x in floats):
+                raise FloatingPointError(f"invalid value ({what}) encountered in {functor.origin}")
+    return results
 
 
 # ---- Abstract evaluation -------------------------------------------------------------------------
@@ -350,8 +365,14 @@ elementwise_p.def_abstract_eval(_elementwise_abstract_eval)
 batching.primitive_batchers[elementwise_p] = _elementwise_batch
 ad.primitive_jvps[elementwise_p] = _elementwise_jvp
 ad.primitive_transposes[elementwise_p] = _elementwise_transpose
-mlir.register_lowering(elementwise_p, partition.per_device(elementwise_p, xla.lower))
+# Not from a cache, by which a rule would not see what its operands are: indices need no memory.
+mlir.register_lowering(
+    elementwise_p, partition.per_device(elementwise_p, xla.lower), cacheable=False
+)
 for _platform, _rule in (("cuda", cuda.lower), ("cpu", cpu.lower)):
     mlir.register_lowering(
-        elementwise_p, partition.per_device(elementwise_p, _rule), platform=_platform
+        elementwise_p,
+        partition.per_device(elementwise_p, _rule),
+        platform=_platform,
+        cacheable=False,
     )

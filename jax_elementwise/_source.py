@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from jax_elementwise._codegen.types import DTYPES
 
@@ -14,10 +17,17 @@ __all__ = ["Parameter", "Source", "parse"]
 # What C++ and CUDA call the dtypes.
 _TYPES = {
     "char": "int8",
+    "signed char": "int8",
+    "unsigned char": "uint8",
     "short": "int16",
+    "unsigned short": "uint16",
     "int": "int32",
     "unsigned": "uint32",
+    "unsigned int": "uint32",
     "long": "int64",
+    "long long": "int64",
+    "unsigned long": "uint64",
+    "unsigned long long": "uint64",
     "int8_t": "int8",
     "int16_t": "int16",
     "int32_t": "int32",
@@ -140,6 +150,15 @@ def parse(
     for what, value in (("source", text), ("preamble", preamble)):
         if not isinstance(value, str):
             raise TypeError(f"{what} must be CUDA C++ as a string, not {value!r}")
+    for what, given in (("name", name), ("index", index)):
+        if not isinstance(given, str | None):
+            raise TypeError(f"{what} must be a string, not {given!r}")
+    if not isinstance(headers, Mapping) or not all(isinstance(t, str) for t in headers.values()):
+        raise TypeError(f"headers must be texts by name, as in {{'a.h': ...}}, not {headers!r}")
+    if not _without_comments(text).strip():
+        raise ValueError("source has no code")
+    if any("\0" in each for each in (text, preamble, *headers.values())):
+        raise ValueError("source, preamble and headers must be text, and hold a zero byte")
     known = _Headers(headers)
     preamble = known.expand(preamble, f"{_FILE}, preamble")
     text, included = known.take(text)
@@ -177,10 +196,20 @@ def _check(source: Source) -> None:
             raise ValueError(f"{source.name!r}: {each!r} cannot be a name in C++")
         if names.count(each) > 1:
             raise ValueError(f"{source.name!r} has two parameters {each!r}")
+    if source.struct is None and source.assigns and not all(p.name for p in source.outputs or ()):
+        raise ValueError(
+            f"{source.name!r}: several results need names to assign to, as in "
+            "outputs='float s, float d'"
+        )
     if not source.parameters:
         raise ValueError(f"{source.name!r} has no inputs, so there is no shape to compute")
     bound = {p.type for p in source.parameters}
     for output in source.outputs or ():
+        if output.type is None:
+            raise ValueError(
+                f"{source.name!r}: the result {output.name!r} needs a type, as in "
+                f"outputs='float {output.name}'"
+            )
         if output.is_letter and output.type not in bound:
             raise ValueError(
                 f"{source.name!r}: the type {output.type!r} of a result is that of no input"
@@ -199,12 +228,8 @@ def _parameters(given: Any, what: str) -> tuple[Parameter, ...]:
 
 
 def _declaration(text: str, what: str) -> Parameter:
-    words = text.split()
-    if len(words) == 1:
-        return Parameter(words[0])
-    if len(words) == 2:
-        return Parameter(words[1], _type(words[0], what))
-    raise ValueError(f"{what} must be like 'x, y' or 'float x, T y', and has {text.strip()!r}")
+    *words, name = text.split() or [""]
+    return Parameter(name, _type(" ".join(words), what) if words else None)
 
 
 def _outputs(given: Any) -> tuple[Parameter, ...] | None:
@@ -231,10 +256,9 @@ def _type(given: Any, what: str) -> str:
         if given in _TYPES:
             return _TYPES[given]
     else:
-        name = getattr(given, "dtype", given)
-        name = str(getattr(name, "name", getattr(name, "__name__", name)))
-        if name in DTYPES:
-            return name
+        with contextlib.suppress(TypeError):
+            if given is not None and (name := np.dtype(given).name) in DTYPES:
+                return name
     raise ValueError(
         f"{what} has the type {given!r}, which is neither a dtype ({', '.join(DTYPES)}), nor what "
         "C++ calls one, nor a capital letter"
@@ -253,20 +277,25 @@ def _file(name: str) -> str:
 _NO_CODE = re.compile(r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\])*\"", re.DOTALL)
 
 
+# The macro by which a header is included once.
+_GUARD = re.compile(r"(?:\s|//[^\n]*|/\*.*?\*/)*#\s*ifndef\s+(\w+)\s+#\s*define\s+\1\b", re.DOTALL)
+
+
 def _without_comments(text: str) -> str:
     return _NO_CODE.sub(" ", text)
 
 
 def _struct(text: str, name: str | None) -> str | None:
     """The class with an ``operator()``: the one of that name, or else the last one."""
-    code = _without_comments(text)
+    # The class of a template's parameter is none.
+    code = re.sub(r"\btemplate\s*<[^<>]*>", " ", _without_comments(text))
     if not re.search(r"\boperator\s*\(\s*\)", code):
         return None
     starts = list(re.finditer(r"\b(?:struct|class)\s+(\w+)[^;{(]*\{", code))
     ends = [match.start() for match in starts[1:]] + [len(code)]
     functors = [
         match[1]
-        for match, end in zip(starts, ends, strict=True)
+        for match, end in zip(starts, ends, strict=False)
         if re.search(r"\boperator\s*\(\s*\)", code[match.end() : end])
     ]
     if not functors:
@@ -330,7 +359,10 @@ class _Headers:
         name = match[1]
         if name in self._texts and name not in self._seen:
             self._seen.add(name)
-            return [f'#line 1 "{name}"', self.expand(self._texts[name], name)], ""
+            text = self._texts[name]
+            # Another functor of a kernel may have had the header too, in a namespace of its own.
+            undefined = [f"#undef {guard[1]}" for guard in [_GUARD.match(text)] if guard]
+            return [*undefined, f'#line 1 "{name}"', self.expand(text, name)], ""
         if name in self._texts or _PROVIDED.fullmatch(name.removesuffix(".h")):
             return [], ""
         raise ValueError(

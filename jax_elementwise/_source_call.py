@@ -58,17 +58,29 @@ def bind(source: Source, rules: Rules, outs: Sequence[str], *scalars: Any, **par
 def result_dtypes(source: Source, rules: Rules, avals: Sequence[Any]) -> tuple[str, ...]:
     """The dtypes of the results: those that were given, the reference's, or the compiler's.
 
+    Without 64-bit types, of 32 bits, as everywhere in JAX.
+
     Raises:
       TypeError: where the compiler's is none, or nothing tells.
       CompileError: where the text does not compile.
     """
     if source.outputs is not None:
         letters = {p.type: str(a.dtype) for p, a in zip(source.parameters, avals, strict=False)}
-        return tuple(letters.get(o.type) or str(o.type) for o in source.outputs)
+        return tuple(_canonical(letters.get(o.type) or str(o.type)) for o in source.outputs)
     if rules.reference is not None:
         out = jax.eval_shape(rules.reference, *(jax.ShapeDtypeStruct((), a.dtype) for a in avals))
-        return tuple(str(leaf.dtype) for leaf in jax.tree.leaves(out))
-    return (_compilers_dtype(source, tuple(str(aval.dtype) for aval in avals)),)
+        leaves = jax.tree.leaves(out)
+        if len(leaves) != 1:
+            raise TypeError(
+                f"the reference of {source.name!r} gives {len(leaves)} results, and without "
+                "outputs= the functor gives one"
+            )
+        return (str(leaves[0].dtype),)
+    return (_canonical(_compilers_dtype(source, tuple(str(aval.dtype) for aval in avals))),)
+
+
+def _canonical(name: str) -> str:
+    return str(jax.dtypes.canonicalize_dtype(name))
 
 
 @functools.lru_cache(maxsize=4096)

@@ -21,8 +21,10 @@ _CODES = dict(enumerate(DTYPES, start=1))
 def kernel(source: Source, dtypes: Sequence[str]) -> Kernel:
     """A kernel whose machine code holds the type of the functor's result for these operands.
 
+    The dtype of an index, behind those of the parameters, decides nothing.
     It calls the functor, so that what does not compile is found here.
     """
+    dtypes = dtypes[: len(source.parameters)]
     types = [text.CUDA_TYPES[dtype] for dtype in dtypes]
     if source.index is not None:
         types.append(text.CUDA_TYPES["int64"])

@@ -30,7 +30,7 @@ def lower(
         return xla.lower(ctx, *operands, functor=functor, index=index)
     call = divided if _compat.is_partitioned(ctx) else custom_call
     kernel = call.kernel_of_call(ctx, functor, options, index)
-    if not _compiles_here(kernel, required=custom_call.is_required(functor, options)):
+    if not _compiles_here(kernel, custom_call.requirement(functor, options)):
         return xla.lower(ctx, *operands, functor=functor, index=index)
     return call.lower(ctx, *operands, kernel=kernel, functor=functor, options=options, index=index)
 
@@ -50,7 +50,7 @@ def wants_kernel(functor: Functor) -> bool:
     return functor.has_long_loop or functor.has_source
 
 
-def _compiles_here(kernel: Kernel, *, required: bool) -> bool:
+def _compiles_here(kernel: Kernel, required: str | None) -> bool:
     """Compiles the kernel, so that what does not compile fails here, by name.
 
     Without a compiler answers False, unless the kernel is required. Every other failure is an
@@ -59,8 +59,8 @@ def _compiles_here(kernel: Kernel, *, required: bool) -> bool:
     try:
         _kernels.compile(kernel, _kernels.HOST_CPU)
     except _kernels.Unavailable as error:
-        if required:
-            raise
+        if required is not None:
+            raise _kernels.Unavailable(f"{error}{required}") from None
         _warn_once(str(error))
         return False
     return True
@@ -70,7 +70,7 @@ def _compiles_here(kernel: Kernel, *, required: bool) -> bool:
 def _warn_once(reason: str) -> None:
     """One warning per process and reason."""
     warnings.warn(
-        "functions with loops would be faster as kernels, and none can be compiled here, so XLA's "
-        f"own operations are used: {reason}",
+        "functions with loops and functors in CUDA C++ would be faster as kernels, and none can be "
+        f"compiled here, so XLA's own operations are used: {reason}",
         stacklevel=2,
     )

@@ -30,12 +30,12 @@ def lower(
         return xla.lower(ctx, *operands, functor=functor, index=index)
     call = divided if _compat.is_partitioned(ctx) else custom_call
     kernel = call.kernel_of_call(ctx, functor, options, index)
-    if not _compiles_here(kernel, required=custom_call.is_required(functor, options)):
+    if not _compiles_here(kernel, custom_call.requirement(functor, options)):
         return xla.lower(ctx, *operands, functor=functor, index=index)
     return call.lower(ctx, *operands, kernel=kernel, functor=functor, options=options, index=index)
 
 
-def _compiles_here(kernel: Kernel, *, required: bool) -> bool:
+def _compiles_here(kernel: Kernel, required: str | None) -> bool:
     """Compiles for the GPUs of this machine, so that what does not compile fails here, by name.
 
     Without a GPU, as when lowering for another machine, there is nothing to compile. Without a
@@ -46,8 +46,8 @@ def _compiles_here(kernel: Kernel, *, required: bool) -> bool:
         for arch in sorted(set(_local_architectures())):
             _kernels.compile(kernel, arch)
     except _kernels.Unavailable as error:
-        if required:
-            raise
+        if required is not None:
+            raise _kernels.Unavailable(f"{error}{required}") from None
         warnings.warn(
             f"no CUDA kernel can be compiled here, so XLA's own operations are used: {error}",
             stacklevel=2,

@@ -11,7 +11,7 @@ from jax_elementwise import _kernels
 from jax_elementwise._codegen.kernel import Kernel, kernel_for
 from jax_elementwise._index import Index, with_index
 
-__all__ = ["TARGET", "is_required", "kernel_of_call", "lower"]
+__all__ = ["TARGET", "kernel_of_call", "lower", "requirement"]
 
 # The name of the custom call and the layout of its attributes (kFormat of ffi_call.cc) are in
 # exported programs: neither may change its meaning.
@@ -34,9 +34,14 @@ def kernel_of_call(ctx: Any, functor: Any, options: Any, index: Index | None) ->
     )
 
 
-def is_required(functor: Any, options: Any) -> bool:
-    """Whether there is nothing to fall back to where no kernel can be compiled."""
-    return options.lowering == "kernel" or bool(functor.without_reference)
+def requirement(functor: Any, options: Any) -> str | None:
+    """What to add to the error where no kernel can be compiled; None where XLA takes over."""
+    if functor.without_reference and options.lowering != "kernel":
+        return (
+            f" Or give {functor.without_reference!r} a reference=, a function of the same scalars "
+            "in Python, for XLA to evaluate."
+        )
+    return "" if options.lowering == "kernel" else None
 
 
 def lower(

@@ -1,0 +1,318 @@
+"""What ``cuda_functor`` reads out of its arguments: the form of the text, names, types, headers."""
+
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import pytest
+
+from jax_elementwise._codegen.source import declaration
+from jax_elementwise._source import Parameter, parse
+
+
+def parsed(text, **options):
+    defaults = {
+        "name": None,
+        "inputs": None,
+        "scalars": (),
+        "outputs": None,
+        "index": None,
+        "preamble": "",
+        "headers": {},
+    }
+    return parse(text, **{**defaults, **options})
+
+
+def names(parameters):
+    return [p.name for p in parameters]
+
+
+# ---- Forms ---------------------------------------------------------------------------------------
+
+PAIR = "struct Pair { void operator()(float x, float& a, float& b) const { a = b = x; } };"
+STRUCT = "struct Add { float operator()(float x, float y) const { return x + y; } };"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x + y",
+        "  x\n + y\n",
+        "x + y  // the sum; not the difference",
+        "x /* return; */ + y",
+        "f('a') + x",
+        "returned + x",
+    ],
+)
+def test_expressions(text):
+    source = parsed(text, inputs="x, y")
+    assert source.is_expression
+    assert not source.assigns
+    assert source.struct is None
+    assert source.text == text
+    assert source.name == "cuda_functor"
+
+
+@pytest.mark.parametrize("text", ["return x;", "float z = x; return z + y;", "if (x > 0) return x"])
+def test_statements(text):
+    source = parsed(text, inputs="x, y", outputs="float")
+    assert not source.is_expression
+    assert not source.assigns
+
+
+@pytest.mark.parametrize(
+    ("outputs", "assigns"),
+    [("float s, float d", True), ("T s", True), ("float", False), (["T"], False), (None, False)],
+    ids=str,
+)
+def test_names_of_results_make_assignments(outputs, assigns):
+    assert parsed("s = x;", inputs="T x", outputs=outputs).assigns == assigns
+
+
+STRUCTS = {
+    "plain": (STRUCT, "Add", ["x", "y"]),
+    "class": ("class A { public: float operator()(float x) const { return x; } };", "A", ["x"]),
+    "template": (
+        "struct A { template <class T> T operator()(T x, T y) const { return x + y; } };",
+        "A",
+        ["x", "y"],
+    ),
+    "class_template": (
+        "template <class T, int N = 3>\nstruct A { A(T a); T operator()(T x) const; T a; };",
+        "A",
+        ["x"],
+    ),
+    "base": (
+        "struct Base { float a; };\n"
+        "struct A : public Base { float operator () (float x) const { return x + a; } };",
+        "A",
+        ["x"],
+    ),
+    "final": ("struct A final { float operator()(float x) const { return x; } };", "A", ["x"]),
+    "several": (
+        "struct First { float operator()(float a) const; };\n"
+        "struct Last { float operator()(float b, float c) const; };\n"
+        "struct Data { float d; };",
+        "Last",
+        ["b", "c"],
+    ),
+    "helper_template": (
+        "template <class T> struct Twice { T value; };\n"
+        "struct A { float operator()(float x) const { return Twice<float>{x}.value; } };",
+        "A",
+        ["x"],
+    ),
+    "comments": (
+        "// struct No { float operator()(float q) const; };\n"
+        "struct A {\n"
+        "  /* float operator()(float r) const; */\n"
+        '  const char* text = "float operator()(float s) const { \\" ";\n'
+        "  float operator()(float x /* , y */, // z\n float w) const { return x + w; }\n"
+        "};",
+        "A",
+        ["x", "w"],
+    ),
+    "defaults": (
+        "struct A { float operator()(float x, float y = f(1, 2), int z = g<3, 4>()) const; };",
+        "A",
+        ["x", "y", "z"],
+    ),
+    "commas": (
+        "struct A { float operator()(Pair<float, Pair<int, int>> p, const float& x) const; };",
+        "A",
+        ["p", "x"],
+    ),
+    "index": ("struct A { float operator()(float x, long long k) const; };", "A", ["x", "k"]),
+    "newlines": (
+        "struct\nA\n{\nfloat\noperator()\n(\nfloat\nx\n,\nconst int *\ny\n)\nconst;\n};",
+        "A",
+        ["x", "y"],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", STRUCTS)
+def test_structs(case):
+    text, struct, inputs = STRUCTS[case]
+    source = parsed(text)
+    assert (source.struct, source.name) == (struct, struct)
+    assert names(source.inputs) == inputs
+    assert not any(p.type for p in source.inputs)
+    assert not source.is_expression
+    assert not source.assigns
+    assert source.text == text
+
+
+def test_the_name_chooses_among_structs():
+    text = STRUCTS["several"][0]
+    source = parsed(text, name="First")
+    assert (source.struct, source.name, names(source.inputs)) == ("First", "First", ["a"])
+    source = parsed(text, name="other")
+    assert (source.struct, source.name, names(source.inputs)) == ("Last", "other", ["b", "c"])
+    assert parsed(text, name="Data").struct == "Last"  # which is no functor
+
+
+def test_a_structs_results_and_index_are_no_inputs():
+    text = "struct A { void operator()(float x, int y, long long k, float& s, bool& t) const; };"
+    source = parsed(text, outputs=["float", "bool"], index="k")
+    assert names(source.inputs) == ["x", "y"]
+    assert source.index == "k"
+    assert source.assigns
+    source = parsed("struct A { float operator()(float x, long long k) const; };", index="k")
+    assert names(source.inputs) == ["x"]
+
+
+def test_inputs_give_a_struct_types_and_other_names():
+    source = parsed(STRUCT, inputs="float a, T b", scalars="half slope")
+    assert source.inputs == (Parameter("a", "float32"), Parameter("b", "T"))
+    assert source.scalars == (Parameter("slope", "float16"),)
+    assert names(source.parameters) == ["a", "b", "slope"]
+
+
+# ---- Declarations --------------------------------------------------------------------------------
+
+TYPES = {
+    "float": "float32",
+    "double": "float64",
+    "half": "float16",
+    "__half": "float16",
+    "nv_bfloat16": "bfloat16",
+    "__nv_bfloat16": "bfloat16",
+    "__nv_fp8_e4m3": "float8_e4m3fn",
+    "__nv_fp8_e5m2": "float8_e5m2",
+    "char": "int8",
+    "signed char": "int8",
+    "unsigned  char": "uint8",
+    "int8_t": "int8",
+    "uint8_t": "uint8",
+    "short": "int16",
+    "unsigned short": "uint16",
+    "int": "int32",
+    "unsigned": "uint32",
+    "unsigned int": "uint32",
+    "int64_t": "int64",
+    "long long": "int64",
+    "unsigned long long": "uint64",
+    "bool": "bool",
+    "bfloat16": "bfloat16",
+    "complex64": "complex64",
+    "T": "T",
+}
+
+
+@pytest.mark.parametrize("spelled", TYPES)
+def test_types_by_name(spelled):
+    assert parsed("x", inputs=f"{spelled} x").inputs == (Parameter("x", TYPES[spelled]),)
+    assert parsed("x", inputs=[f"  {spelled} x"]).inputs == (Parameter("x", TYPES[spelled]),)
+    assert parsed("z = x;", inputs=f"{spelled} x", outputs=f"{spelled} z").outputs == (
+        Parameter("z", TYPES[spelled]),
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "dtype"),
+    [
+        (jnp.float32, "float32"),
+        (np.float16, "float16"),
+        (np.dtype("int8"), "int8"),
+        (jnp.bfloat16, "bfloat16"),
+        (ml_dtypes.float8_e5m2, "float8_e5m2"),
+        (jnp.dtype("uint64"), "uint64"),
+        (np.bool_, "bool"),
+        (bool, "bool"),
+        ("half", "float16"),
+        ("T", "T"),
+    ],
+    ids=str,
+)
+def test_types_of_results(given, dtype):
+    for outputs in (given, [given], (given,)):
+        assert parsed("x", inputs="T x", outputs=outputs).outputs == (Parameter("", dtype),)
+    several = parsed(PAIR, inputs="T x", outputs=[given, "float"]).outputs
+    assert several == (Parameter("", dtype), Parameter("", "float32"))
+
+
+def test_declarations_are_strings_or_sequences_of_them():
+    expected = (Parameter("x"), Parameter("y", "float32"), Parameter("z", "T"))
+    for inputs in ("x, float y, T z", ["x", "float y", "T z"], ("x", " float  y", "T z ")):
+        assert parsed("x", inputs=inputs).inputs == expected
+    assert parsed("x", inputs="x,").inputs == (Parameter("x"),)
+    source = parsed("x", inputs="x", scalars=["a", "half b"], index="i")
+    assert source.scalars == (Parameter("a"), Parameter("b", "float16"))
+    assert source.index == "i"
+    assert not Parameter("y", "float32").is_letter
+    assert Parameter("y", "T").is_letter
+
+
+def test_a_functor_of_scalars_only_has_a_shape():
+    assert names(parsed("a", inputs=(), scalars="a").parameters) == ["a"]
+
+
+# ---- Headers -------------------------------------------------------------------------------------
+
+
+def test_headers_stand_where_they_are_first_included():
+    headers = {"a.h": "A1\nA2", "b.h": '#pragma once\n#include "a.h"\nB', "unused.h": "U"}
+    source = parsed(
+        "x\n#include <a.h>  // again\n+ y",
+        inputs="x, y",
+        name="f",
+        preamble='P1\n#include "b.h"\n  #  include <a.h>\nP2',
+        headers=headers,
+    )
+    assert source.preamble.split("\n") == [
+        "P1",
+        '#line 1 "b.h"',
+        "",
+        '#line 1 "a.h"',
+        "A1",
+        "A2",
+        '#line 3 "b.h"',
+        "B",
+        '#line 3 "f, preamble"',
+        "",
+        "P2",
+    ]  # fmt: skip
+    assert source.text == "x\n\n+ y"  # the lines of the user's text keep their numbers
+
+
+def test_headers_of_the_text_go_before_it():
+    source = parsed('#include "a.h"\nx', inputs="x", preamble="P", headers={"a.h": "A"})
+    assert source.text == "\nx"
+    assert source.preamble == 'P\n#line 1 "a.h"\nA'
+
+
+@pytest.mark.parametrize(
+    "header",
+    ["cuda_fp16.h", "cuda_bf16.h", "cuda_fp8.h", "cuda_runtime.h", "cuda.h", "math.h", "cmath",
+     "stdint.h", "cstdint", "stddef.h", "cstddef"],
+)  # fmt: skip
+def test_headers_that_are_there_are_dropped(header):
+    assert parsed(f"#include <{header}>\nx", inputs="x").text == "\nx"
+    replaced = parsed(f"#include <{header}>\nx", inputs="x", headers={header: "mine"})
+    assert replaced.preamble.endswith("mine")
+
+
+def test_a_header_with_a_guard_may_be_in_two_namespaces():
+    guarded = "// licence\n/* more\n */\n#ifndef A_H\n#define A_H\nint a;\n#endif\n"
+    source = parsed("x", inputs="x", preamble='#include "a.h"', headers={"a.h": guarded})
+    assert source.preamble.startswith('#undef A_H\n#line 1 "a.h"\n// licence\n')
+    other = guarded.replace("define A_H", "define B_H")
+    source = parsed("x", inputs="x", preamble='#include "a.h"', headers={"a.h": other})
+    assert "#undef" not in source.preamble
+
+
+def test_a_header_that_includes_itself_is_there_once():
+    source = parsed(
+        "x", inputs="x", preamble='#include "a.h"', headers={"a.h": '#include "a.h"\nA'}
+    )
+    assert source.preamble.count("A") == 1
+
+
+def test_the_declaration_shows_the_lines_of_the_user():
+    source = parsed("\nT(x) + y", inputs="T x, y", name='a "name"\\', preamble="int p;")
+    assert source.file == "a _name__"
+    text = declaration(source, ["float16", "int8"], [], "space")
+    assert text.startswith('namespace space {\nusing T = __half;\n#line 1 "a _name__, preamble"\n')
+    assert "function(__half x, signed char y) {\n" in text
+    assert '#line 1 "a _name__"\n\nT(x) + y\n' in text
+    assert text.endswith('#line 1 "the kernel of a _name__"\n}\n')
