@@ -209,7 +209,7 @@ def main(argv=None):
     parser.add_argument("--sizes", type=sizes_of, help="elements, as in 2^24,2^28 (the default)")
     parser.add_argument("--dtypes", default="float16,bfloat16", help="of these two")
     parser.add_argument("--quick", action="store_true", help="only see that everything runs")
-    parser.add_argument("--machine-code", metavar="ARCH", help="count instructions, as for sm_90")
+    parser.add_argument("--machine-code", metavar="ARCH", help="count instructions")
     parser.add_argument("--json", metavar="FILE", help="save all measurements")
     options = parser.parse_args(argv)
     dtypes = options.dtypes.split(",")

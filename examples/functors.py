@@ -190,9 +190,10 @@ class Rows:
             je.elementwise(lambda x, k: weigh(x, jnp.asarray(table)[k]))(x, n % 4),
             x * table[n % 4],
         )
+        root = je.cuda_functor("sqrtf(i)", inputs="int i")
         yield (
             "size=",
-            je.cuda_functor("sqrtf(i)", inputs="int i")(jnp.arange(size, dtype=jnp.int32)),
+            jax.jit(lambda: root(jnp.arange(size)))(),
             np.sqrt(index.astype(np.float32)),
         )
         yield (
