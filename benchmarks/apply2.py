@@ -157,8 +157,8 @@ def measure(name, dtype, size, calls, repeats):
 
 
 HEADER = """\
-| function | dtype    |  size | Apply2, GB/s | scalar | traced |    XLA | /scalar | /traced |   /XLA |
-|----------|----------|------:|-------------:|-------:|-------:|-------:|--------:|--------:|-------:|"""
+| function | dtype    |  size |     Apply2 | scalar | traced |    XLA | /scalar | /traced |   /XLA |
+|----------|----------|------:|-----------:|-------:|-------:|-------:|--------:|--------:|-------:|"""
 
 
 def row_text(row):
@@ -166,7 +166,7 @@ def row_text(row):
     ratios = [speed["Apply2"] / speed[way] for way in ("scalar", "traced", "XLA")]
     return (
         f"| {row['function']:8} | {row['dtype']:8} | {power(row['size']):>5} "
-        f"| {speed['Apply2']:12.0f} | {speed['scalar']:6.0f} | {speed['traced']:6.0f} "
+        f"| {speed['Apply2']:10.0f} | {speed['scalar']:6.0f} | {speed['traced']:6.0f} "
         f"| {speed['XLA']:6.0f} | {ratios[0]:7.2f} | {ratios[1]:7.2f} | {ratios[2]:6.2f} |"
     )
 
@@ -179,7 +179,9 @@ def report(dtypes, sizes, repeats):
             for name in CASES:
                 rows.append(measure(name, dtype, size, calls_for(size), repeats))
                 print(row_text(rows[-1]), flush=True)
-    print(f"\nMedians of {repeats}. Ratios are of the speed by pairs to the others: above 1, pairs")
+    print(
+        f"\nGB/s, medians of {repeats}. Ratios are of the speed by pairs to the others: above 1, pairs"
+    )
     print("are faster.")
     for row in rows:
         for way, faults in row["faults"].items():
@@ -209,7 +211,7 @@ def main(argv=None):
     parser.add_argument("--sizes", type=sizes_of, help="elements, as in 2^24,2^28 (the default)")
     parser.add_argument("--dtypes", default="float16,bfloat16", help="of these two")
     parser.add_argument("--quick", action="store_true", help="only see that everything runs")
-    parser.add_argument("--machine-code", metavar="ARCH", help="count instructions")
+    parser.add_argument("--machine-code", metavar="ARCH", help="count instructions, as for sm_90")
     parser.add_argument("--json", metavar="FILE", help="save all measurements")
     options = parser.parse_args(argv)
     dtypes = options.dtypes.split(",")
