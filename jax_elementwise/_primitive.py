@@ -182,30 +182,13 @@ def _compiled(*operands: Any, **params: Any) -> Any:
 def _elementwise_impl(*operands: Any, **params: Any) -> Any:
     functor, index = params["functor"], params["index"]
     config: Any = jax.config
-    if functor.without_reference:  # nothing but a kernel evaluates it
-        nans, infs = config.jax_debug_nans, config.jax_debug_infs
-        with jax.disable_jit(False), jax.debug_nans(False), jax.debug_infs(False):
-            results = _compiled(*operands, **params)
-            _check_values(functor, results, nans=nans, infs=infs)
-        return results
     if config.jax_disable_jit or config.jax_debug_nans or config.jax_debug_infs:
-        if functor.without_reference and options.lowering != "xla":
-            return _checked(*operands, functor=functor, linear=linear, options=options)
+        if functor.without_reference and params["options"].lowering != "xla":
+            return _checked(*operands, **params)
         # One JAX operation after the other, so that one can step through them, and so that JAX,
         # which runs a function again without jit when it meets a NaN, finds where it came from.
         return xla.evaluate(functor, operands, index)
     return _compiled(*operands, **params)
-
-
-def _check_values(functor: Functor, results: Sequence[Any], *, nans: bool, infs: bool) -> None:
-    """Raises FloatingPointError for NaN or infinities, where they are asked for."""
-    floats = [x for x in results if jnp.issubdtype(x.dtype, jnp.inexact)]
-    for is_wanted, is_found, what in (
-        (nans, jnp.isnan, "NaN"),
-        (infs, jnp.isinf, "an infinity"),
-    ):
-        if is_wanted and any(is_found(x).any() for x in floats):
-            raise FloatingPointError(f"{functor.origin!r}, a functor in CUDA C++, gave {what}")
 
 
 def _checked(*operands: Any, functor: Functor, **params: Any) -> Any:
