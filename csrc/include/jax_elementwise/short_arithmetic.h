@@ -1,9 +1,11 @@
 // Arithmetic of 16-bit floats: every operation rounds once, to nearest even, on every path.
 //
-// So the bits are the same on a GPU and on a CPU (but for the sign and payload of a NaN), whatever
-// the options of the compiler say. On a GPU that takes the rounding modifier `.rn`: PTX allows an
-// `add.f16` or `mul.f16` without one to be fused with its neighbour, which would round a product
-// and a sum once instead of twice. CUDA's own operators have none, and may be fused.
+// So the bits are the same on a GPU and on a CPU, but for the sign and payload of a NaN. On a GPU
+// that takes the rounding modifier `.rn`: PTX allows an `add.f16` or `mul.f16` without one to be
+// fused with its neighbour, which would round a product and a sum once instead of twice. CUDA's own
+// operators have none, and may be fused. Assembler also keeps out what --use_fast_math does to
+// float32; what remains of it are comparisons, to which subnormal bfloat16 are then zeros, and, on
+// a CPU, quotients by way of reciprocals.
 //
 // Elsewhere operations go through float32, which is wide enough: of operands with p bits, the
 // result of + - * / or sqrt that is first rounded to 2p + 2 or more bits rounds to the right p
