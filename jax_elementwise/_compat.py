@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import functools
 import pathlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.extend.core as jex
 import jax.numpy as jnp
 from jax._src import source_info_util  # JAX 0.10 to 0.12: no public way to an equation's line
+from jax._src.interpreters import mlir  # JAX 0.10 to 0.12: see lower_by_platform
 from jax._src.lax import special  # JAX 0.10 to 0.12: definitions of functions that loop
 from jax.interpreters import partial_eval
 
@@ -28,6 +29,7 @@ __all__ = [
     "is_literal",
     "is_long_scan",
     "is_partitioned",
+    "lower_by_platform",
     "open_jaxpr",
     "scan_operands",
     "subjaxprs",
@@ -76,6 +78,20 @@ def calls(jaxpr: Any, name: str) -> Iterator[Any]:
             yield equation
         for inner in subjaxprs(equation):
             yield from calls(inner, name)
+
+
+def lower_by_platform(rules: Mapping[str, Any], ctx: Any, *operands: Any, **params: Any) -> Any:
+    """Lowers by the rule of each platform that a program is for; "" names that of all others.
+
+    JAX does the same with rules for platforms, but for several of them at once not without its
+    cache of lowered equations, because of the list that it needs here.
+    """
+    ctx = ctx.replace(avals_out=list(ctx.avals_out))
+    rules = dict(rules)
+    default = rules.pop("")
+    return mlir.lower_per_platform(
+        ctx, str(ctx.primitive), rules, default, frozenset(), *operands, **params
+    )
 
 
 def is_literal(atom: Any) -> bool:

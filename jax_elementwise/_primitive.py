@@ -311,14 +311,11 @@ elementwise_p.def_abstract_eval(_elementwise_abstract_eval)
 batching.primitive_batchers[elementwise_p] = _elementwise_batch
 ad.primitive_jvps[elementwise_p] = _elementwise_jvp
 ad.primitive_transposes[elementwise_p] = _elementwise_transpose
+_RULES = {
+    name: partition.per_device(elementwise_p, rule)
+    for name, rule in (("cuda", cuda.lower), ("cpu", cpu.lower), ("", xla.lower))
+}
 # Not from a cache, by which a rule would not see what its operands are: indices need no memory.
 mlir.register_lowering(
-    elementwise_p, partition.per_device(elementwise_p, xla.lower), cacheable=False
+    elementwise_p, functools.partial(_compat.lower_by_platform, _RULES), cacheable=False
 )
-for _platform, _rule in (("cuda", cuda.lower), ("cpu", cpu.lower)):
-    mlir.register_lowering(
-        elementwise_p,
-        partition.per_device(elementwise_p, _rule),
-        platform=_platform,
-        cacheable=False,
-    )
