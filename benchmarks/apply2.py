@@ -180,9 +180,9 @@ def report(dtypes, sizes, repeats):
                 rows.append(measure(name, dtype, size, calls_for(size), repeats))
                 print(row_text(rows[-1]), flush=True)
     print(
-        f"\nGB/s, medians of {repeats}. Ratios are of the speed by pairs to the others: above 1, pairs"
+        f"\nGB/s, medians of {repeats}. Ratios are of the speed by pairs to the others: above 1, "
+        "pairs are faster."
     )
-    print("are faster.")
     for row in rows:
         for way, faults in row["faults"].items():
             if faults:

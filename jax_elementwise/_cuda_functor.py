@@ -262,6 +262,9 @@ def _typed(source: Source, operands: list[Any]) -> list[Any]:
                     f"the same type {p.type} has {first}. Convert one of them."
                 )
     strong = [x for x in operands if not _is_weak(x)]
+    for letter in {str(p.type) for p in source.parameters if p.is_letter} - set(letters):
+        pairs = zip(source.parameters, operands, strict=True)
+        letters[letter] = jnp.result_type(*strong, *(x for p, x in pairs if p.type == letter))
     typed = []
     for p, x in zip(source.parameters, operands, strict=True):
         wanted = letters.get(str(p.type)) if p.is_letter else p.type

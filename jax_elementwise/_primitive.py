@@ -348,14 +348,8 @@ elementwise_p.def_abstract_eval(_elementwise_abstract_eval)
 batching.primitive_batchers[elementwise_p] = _elementwise_batch
 ad.primitive_jvps[elementwise_p] = _elementwise_jvp
 ad.primitive_transposes[elementwise_p] = _elementwise_transpose
-# Not from a cache, by which a rule would not see what its operands are: indices need no memory.
-mlir.register_lowering(
-    elementwise_p, partition.per_device(elementwise_p, xla.lower), cacheable=False
-)
+mlir.register_lowering(elementwise_p, partition.per_device(elementwise_p, xla.lower))
 for _platform, _rule in (("cuda", cuda.lower), ("cpu", cpu.lower)):
     mlir.register_lowering(
-        elementwise_p,
-        partition.per_device(elementwise_p, _rule),
-        platform=_platform,
-        cacheable=False,
+        elementwise_p, partition.per_device(elementwise_p, _rule), platform=_platform
     )

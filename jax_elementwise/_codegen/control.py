@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -15,11 +14,8 @@ from jax_elementwise._codegen.values import (
     UnsupportedError,
     Value,
     array_of,
-    constant,
-    known_dtype,
     round_if_needed,
 )
-from jax_elementwise._index import with_index
 
 if TYPE_CHECKING:
     from jax_elementwise._codegen.emit import Emitter
@@ -29,14 +25,15 @@ __all__ = ["CONTROL"]
 
 def call(emitter: Emitter, equation: Any, operands: list[Array]) -> list[Array]:
     """A function made by this package, called from another one, perhaps on arrays."""
-    shape, index = equation.outvars[0].aval.shape, equation.params["index"]
-    if index is not None:
-        dtype = known_dtype(equation.params["functor"].in_avals[index.position], "an index")
-        places = [constant(i, dtype) for i in range(math.prod(index.shape))]
-        operands = with_index(index, operands, array_of(places, index.shape))
+    shape, functor = equation.outvars[0].aval.shape, equation.params["functor"]
+    if equation.params["index"] is not None:
+        raise UnsupportedError(
+            f"{functor.origin!r}, which asks for the index of the element, inside of another "
+            "elementwise function"
+        )
     columns = [np.broadcast_to(x, shape).ravel() for x in operands]
     results = [
-        emitter.jaxpr(equation.params["functor"].jaxpr, [array_of([x], ()) for x in row])
+        emitter.jaxpr(functor.jaxpr, [array_of([x], ()) for x in row])
         for row in zip(*columns, strict=True)
     ]
     by_result = zip(*results, strict=True) if results else [[]] * len(equation.outvars)

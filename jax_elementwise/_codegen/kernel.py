@@ -104,6 +104,7 @@ def _body(functor: Functor) -> _Body:
     if functor.has_source:
         results = list(map(source.as_source, body.results))
         pairs, constants = source.pairs(functor.jaxpr, "source0")
+        headers |= source.headers_of((*ins, *outs))
         ins, outs = (tuple(map(source.source_dtype, dtypes)) for dtypes in (ins, outs))
         types |= {dtype.name: dtype.storage for dtype in (*ins, *outs) if dtype.is_narrow}
     parameters = [f"const {types[dtype.name]} in{i}" for i, dtype in enumerate(ins)]
