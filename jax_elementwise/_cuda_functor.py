@@ -57,7 +57,7 @@ class CudaFunctor(ElementwiseFunction):
         if reference is None:
             raise ValueError(f"{self._source.name!r} has no reference= to compare it with")
         operands = self._operands(args, {})
-        # XLA, operation by operation: what a kernel is compared with must not be one.
+        # By XLA: what a kernel is compared with must not be one.
         by_reference = CudaFunctor(
             self._source, Rules(reference), Options(False, "xla", self._options.aliases)
         )
@@ -92,10 +92,7 @@ class CudaFunctor(ElementwiseFunction):
 
     def _call_scalars(self, scalars: Sequence[Any]) -> Any:
         results = self._bind(scalars)
-        single = self._source.outputs is None and len(results) == 1
-        if single or (self._source.outputs is not None and len(self._source.outputs) == 1):
-            return results[0]
-        return tuple(results)
+        return results[0] if len(results) == 1 else tuple(results)
 
     def _bind(self, scalars: Sequence[Any], *, is_tangent: bool = False) -> list[Any]:
         avals = [jax.typeof(x) for x in scalars]
