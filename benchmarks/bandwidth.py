@@ -134,7 +134,13 @@ class Chain:
 
     def faults(self, result):
         """What in the compiled program is not as it should be."""
-        names = {"float32": "f32", "bfloat16": "bf16", "int8": "s8", "uint8": "u8"}
+        names = {
+            "float32": "f32",
+            "float16": "f16",
+            "bfloat16": "bf16",
+            "int8": "s8",
+            "uint8": "u8",
+        }
         kind = f"{names[result.dtype.name]}[{','.join(map(str, result.shape))}]"
         lines = [line for line in self.executable.as_text().splitlines() if f" = {kind}" in line]
         kernels = sum(bool(re.search(r"[ })](fusion|custom-call)\(", line)) for line in lines)

@@ -16,7 +16,7 @@ from jax_elementwise import _aliases, _kernels
 from jax_elementwise._codegen.kernel import Kernel, kernel_for
 from jax_elementwise._codegen.types import DTYPES, dtype_of
 from jax_elementwise._functor import trace
-from jax_elementwise._index import indices_of
+from jax_elementwise._index import Index, index_dtype, with_index
 from jax_elementwise._kernels import environment
 from jax_elementwise._lowering.xla import evaluate
 from jax_elementwise._primitive import Options, apply, elementwise_p
@@ -29,6 +29,8 @@ _ENVIRONMENT = "JAX_ELEMENTWISE_LOWERING"
 
 class ElementwiseFunction:
     """A function of arrays, made by ``elementwise``. See there."""
+
+    _takes_index = False  # whether the function of one element has the index as last operand
 
     def __init__(
         self,
@@ -110,11 +112,17 @@ class ElementwiseFunction:
         _check_dtypes(self._name, arguments.names, operands, options.lowering)
         check_shapes(self._name, arguments.names, operands)
 
+        count = len(operands)
+        avals, index = [jax.typeof(x) for x in operands], None
+        if self._takes_index:
+            index = Index(count, jnp.broadcast_shapes(*(x.shape for x in operands)))
+            avals.append(jax.ShapeDtypeStruct((), index_dtype(index.shape, self._name)))
+
         @functools.wraps(self._fun)
         def fun(*scalars: Any) -> Any:
-            return arguments.call(self._fun, scalars)
+            return arguments.call(self._fun, scalars[:count], *scalars[count:])
 
-        traced = trace(fun, [jax.typeof(x) for x in operands], self._name)
+        traced = trace(fun, avals, self._name)
         dtypes = [aval.dtype for aval in traced.functor.out_avals]
         _aliases.check(
             options.aliases, self._name, arguments.names, operands, dtypes, traced.out_tree
@@ -122,23 +130,24 @@ class ElementwiseFunction:
         operands = [*operands, *traced.captured]
         if not operands or (options.lowering == "xla" and traced.functor.has_effects):
             # The primitive has at least one operand, and no effects.
-            results = evaluate(traced.functor, operands)
+            results = evaluate(traced.functor, operands, index)
         else:
-            results = apply(traced.functor, operands, options=options)
+            results = apply(traced.functor, operands, options=options, index=index)
         return jax.tree.unflatten(traced.out_tree, results)
 
     def _kernel(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Kernel:
         traced = self._front_doors["kernel"].trace(*args, **kwargs)
         for equation in traced.jaxpr.eqns:
             if equation.primitive is elementwise_p:
-                options = equation.params["options"]
+                options, index = equation.params["options"], equation.params["index"]
+                shapes = [atom.aval.shape for atom in equation.invars]
                 return kernel_for(
                     equation.params["functor"],
-                    [atom.aval.shape for atom in equation.invars],
+                    with_index(index, shapes, index and index.shape),
                     equation.outvars[0].aval.shape,
                     fast_math=options.fast_math,
                     aliases=options.aliases,
-                    indices=indices_of(traced.jaxpr, equation),
+                    index=None if index is None else index.position,
                 )
         raise ValueError(f"{self._name!r} has no array arguments, so there is no kernel")
 
@@ -311,12 +320,12 @@ class _Arguments:
         ]
         self.leaves = [leaf for _, leaf in leaves]
 
-    def call(self, fun: Callable[..., Any], leaves: Sequence[Any]) -> Any:
-        """Calls a function with other leaves in the places of these."""
+    def call(self, fun: Callable[..., Any], leaves: Sequence[Any], *more: Any) -> Any:
+        """Calls a function with other leaves in the places of these, and more behind them."""
         values = jax.tree.unflatten(self._tree, leaves)
         arguments = dict(zip(self._bound.arguments, values, strict=True))
         bound = inspect.BoundArguments(self._bound.signature, arguments)
-        return fun(*bound.args, **bound.kwargs, **self._static)
+        return fun(*bound.args, *more, **bound.kwargs, **self._static)
 
 
 def _name_of(fun: Callable[..., Any]) -> str:

@@ -6,19 +6,26 @@ Each entry says which versions it is for, so that it can go when they do.
 from __future__ import annotations
 
 import functools
+import math
 import pathlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
 import jax.extend.core as jex
 import jax.numpy as jnp
 from jax._src import source_info_util  # JAX 0.10 to 0.12: no public way to an equation's line
-from jax._src.interpreters import mlir  # JAX 0.10 to 0.12: see lower_by_platform
+from jax._src.custom_partitioning_sharding_rule import (  # JAX 0.10 to 0.12: no public way
+    sdy_sharding_rule_to_mlir,
+    str_to_sdy_sharding_rule,
+)
+from jax._src.interpreters import mlir  # JAX 0.10 to 0.12: ir_attribute
 from jax._src.lax import special  # JAX 0.10 to 0.12: definitions of functions that loop
 from jax.interpreters import partial_eval
+from jaxlib.mlir import ir
 
 __all__ = [
+    "batch_attributes",
     "calls",
     "consts",
     "dce",
@@ -29,7 +36,6 @@ __all__ = [
     "is_literal",
     "is_long_scan",
     "is_partitioned",
-    "lower_by_platform",
     "open_jaxpr",
     "scan_operands",
     "subjaxprs",
@@ -78,20 +84,6 @@ def calls(jaxpr: Any, name: str) -> Iterator[Any]:
             yield equation
         for inner in subjaxprs(equation):
             yield from calls(inner, name)
-
-
-def lower_by_platform(rules: Mapping[str, Any], ctx: Any, *operands: Any, **params: Any) -> Any:
-    """Lowers by the rule of each platform that a program is for; "" names that of all others.
-
-    JAX does the same with rules for platforms, but for several of them at once not without its
-    cache of lowered equations, because of the list that it needs here.
-    """
-    ctx = ctx.replace(avals_out=list(ctx.avals_out))
-    rules = dict(rules)
-    default = rules.pop("")
-    return mlir.lower_per_platform(
-        ctx, str(ctx.primitive), rules, default, frozenset(), *operands, **params
-    )
 
 
 def is_literal(atom: Any) -> bool:
@@ -175,8 +167,40 @@ def definition(equation: Any) -> Any | None:
 
 
 def is_partitioned(ctx: Any) -> bool:
-    """Whether XLA divides the program that is being lowered among devices as it sees fit."""
-    return int(getattr(ctx.module_context.axis_context, "num_devices", None) or 1) > 1
+    """Whether XLA divides what is being lowered among devices as it sees fit.
+
+    So it does with a program for several devices, but for what is inside of ``shard_map`` over all
+    axes of the mesh; and only with arrays that have dimensions.
+    """
+    if not ctx.avals_out[0].shape:
+        return False
+    axes = ctx.module_context.axis_context
+    mesh = getattr(axes, "mesh", None)
+    if mesh is None:
+        return int(getattr(axes, "num_devices", None) or 1) > 1
+    manual = axes.manual_axes
+    return math.prod(n for name, n in mesh.shape.items() if name not in manual) > 1
+
+
+def batch_attributes(ctx: Any, operands: Sequence[Any]) -> dict[str, Any]:
+    """Attributes of a custom call of whose dimensions, all but the last, XLA may divide any.
+
+    Operands have the dimensions of the results, or none. What JAX sends with its own calls of that
+    kind (``jax.lax.linalg``): a count for the partitioner, and a rule for Shardy.
+    """
+    rank = len(ctx.avals_out[0].shape)
+    names = " ".join(f"d{d}" for d in range(rank))
+    of = [names if aval.shape else "" for aval in ctx.avals_in]
+    rule = str_to_sdy_sharding_rule(f"{', '.join(of)} -> {', '.join([names] * len(ctx.avals_out))}")
+    results = [
+        ir.RankedTensorType.get(aval.shape, mlir.dtype_to_ir_type(aval.dtype))
+        for aval in ctx.avals_out
+    ]
+    types: Any = ([x.type for x in operands], results)
+    return {
+        "mhlo.frontend_attributes": mlir.ir_attribute({"num_batch_dims": str(rank - 1)}),
+        "sdy.sharding_rule": sdy_sharding_rule_to_mlir(rule, *types),
+    }
 
 
 def user_location(equation: Any) -> str:

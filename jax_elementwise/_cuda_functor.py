@@ -10,9 +10,8 @@ import jax
 import jax.numpy as jnp
 
 from jax_elementwise import _aliases
-from jax_elementwise._api import ElementwiseFunction, check_lowering, check_shapes
+from jax_elementwise._api import ElementwiseFunction, check_lowering
 from jax_elementwise._check import assert_agree
-from jax_elementwise._index import element_index
 from jax_elementwise._primitive import Options
 from jax_elementwise._source import Source, parse
 from jax_elementwise._source_call import Rules, bind, result_dtypes
@@ -30,17 +29,12 @@ class CudaFunctor(ElementwiseFunction):
         self._source = source
         self._rules = rules
         positional = inspect.Parameter.POSITIONAL_OR_KEYWORD
-        names = [p.name for p in source.parameters]
-        self._public = inspect.Signature([inspect.Parameter(n, positional) for n in names])
-        if source.index is not None:
-            names.append(source.index)
+        parameters = [inspect.Parameter(p.name, positional) for p in source.parameters]
         fun.__name__ = fun.__qualname__ = source.name
         fun.__doc__ = None
-        fun.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-            [inspect.Parameter(n, positional) for n in names]
-        )
+        fun.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         super().__init__(fun, (), source.name, options)
-        self.__signature__ = self._public
+        self._takes_index = source.index is not None
 
     def __repr__(self) -> str:
         return f"<CUDA functor {self._source.name}>"
@@ -74,18 +68,13 @@ class CudaFunctor(ElementwiseFunction):
     # ---- Private ---------------------------------------------------------------------------------
 
     def _call(self, options: Options, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        operands = self._operands(args, kwargs)
-        if self._source.index is not None:
-            check_shapes(self._source.name, [p.name for p in self._source.parameters], operands)
-            shape = jnp.broadcast_shapes(*(x.shape for x in operands))
-            operands.append(element_index(shape, self._source.name))
-        return super()._call(options, tuple(operands), {})
+        return super()._call(options, tuple(self._operands(args, kwargs)), {})
 
     def _operands(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
         """The arrays of a call, of the types that the functor declares."""
         name = self._source.name
         try:
-            bound = self._public.bind(*args, **kwargs)
+            bound = self._signature.bind(*args, **kwargs)
         except TypeError as error:
             raise TypeError(f"{name!r}: {error}") from None
         operands = []
@@ -114,7 +103,7 @@ class CudaFunctor(ElementwiseFunction):
         results: list[Any] = bind(self._source, self._rules, outs, *scalars, is_tangent=is_tangent)
         return results
 
-    def tangent_rule(self) -> Callable[..., Any]:
+    def _tangent_rule(self) -> Callable[..., Any]:
         """What another functor calls if its ``jvp`` is this one: a function of scalars."""
 
         def rule(*scalars: Any) -> Any:
@@ -250,7 +239,7 @@ def cuda_functor(
         if given is not None and not callable(given):
             raise TypeError(f"{what} must be a function, not {given!r}")
     check_lowering(lowering)
-    rule = jvp.tangent_rule() if isinstance(jvp, CudaFunctor) else jvp
+    rule = jvp._tangent_rule() if isinstance(jvp, CudaFunctor) else jvp
     aliases = _aliases.parse(
         {} if input_output_aliases is None else input_output_aliases, parsed.name
     )

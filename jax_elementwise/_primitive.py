@@ -4,6 +4,8 @@ Parameters of the primitive, all static:
   functor: what one element computes.
   linear: the operands in which the functor is linear; empty for a user's own function.
   options: choices made by the user.
+  index: the operand of the functor that no operand of the call stands for; None in most.
+Operands and ``linear`` are numbered as the functor's, the index included.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec, get_abstract_me
 from jax_elementwise import _aliases, _compat, _derivatives
 from jax_elementwise._codegen import kernel as codegen
 from jax_elementwise._functor import Functor
+from jax_elementwise._index import Index, with_index
 from jax_elementwise._lowering import cpu, cuda, partition, xla
 
 __all__ = ["Options", "apply", "elementwise_p"]
@@ -49,7 +52,12 @@ elementwise_p.multiple_results = True
 
 
 def apply(
-    functor: Functor, operands: Sequence[Any], *, options: Options, linear: Sequence[int] = ()
+    functor: Functor,
+    operands: Sequence[Any],
+    *,
+    options: Options,
+    linear: Sequence[int] = (),
+    index: Index | None = None,
 ) -> list[Any]:
     """Calls a functor on arrays that broadcast. The only way to bind the primitive.
 
@@ -64,7 +72,8 @@ def apply(
         codegen.check(functor)  # says what has no kernel; results may not show it
     operands = _joined(operands)
     joint = _joint_type(map(jax.typeof, operands))
-    whole = [_joint_type([jax.typeof(x)]) == joint for x in operands]
+    whole = with_index(index, [_joint_type([jax.typeof(x)]) == joint for x in operands], False)
+    operands = with_index(index, operands, None)
     sources = [
         ("result", i) if kind == "operand" and not whole[k] else (kind, k)
         for i, (kind, k) in enumerate(functor.sources)
@@ -81,12 +90,14 @@ def apply(
             computed,
             lambda i, k: whole[i] and operands[i].dtype == dtypes[k],
         )
-        options = dataclasses.replace(options, aliases=aliases)
-        linear = tuple(new for new, old in enumerate(kept) if old in linear)
         if options.lowering != "xla" and not functor.awaits_transpose:
             codegen.check(functor)
         results = elementwise_p.bind(
-            *(operands[i] for i in kept), functor=functor, linear=linear, options=options
+            *(operands[i] for i in kept if operands[i] is not None),
+            functor=functor,
+            linear=tuple(new for new, old in enumerate(kept) if old in linear),
+            options=dataclasses.replace(options, aliases=aliases),
+            index=index and index.among(kept),
         )
     return [results[computed.index(k)] if kind == "result" else operands[k] for kind, k in sources]
 
@@ -99,7 +110,8 @@ def _reduced(
     An operand that is not read need not be kept alive, unless the type of the results hangs on it.
     """
     reduced, used = _derivatives.reduced(functor, results, keep_operands=False)
-    if used and _joint_type(jax.typeof(operands[i]) for i in used) == joint:
+    types = [jax.typeof(operands[i]) for i in used if operands[i] is not None]
+    if types and _joint_type(types) == joint:
         return reduced, used
     return _derivatives.reduced(functor, results, keep_operands=True)
 
@@ -162,20 +174,21 @@ def _with_spec(x: Any, aval: Any, spec: PartitionSpec, mesh: Any) -> Any:
 # ---- Evaluation outside of jit -------------------------------------------------------------------
 
 
-@functools.partial(jax.jit, static_argnames=("functor", "linear", "options"))
-def _compiled(*operands: Any, functor: Functor, linear: Any, options: Options) -> Any:
-    return elementwise_p.bind(*operands, functor=functor, linear=linear, options=options)
+@functools.partial(jax.jit, static_argnames=("functor", "linear", "options", "index"))
+def _compiled(*operands: Any, **params: Any) -> Any:
+    return elementwise_p.bind(*operands, **params)
 
 
-def _elementwise_impl(*operands: Any, functor: Functor, linear: Any, options: Options) -> Any:
+def _elementwise_impl(*operands: Any, **params: Any) -> Any:
+    functor, index = params["functor"], params["index"]
     config: Any = jax.config
     if config.jax_disable_jit or config.jax_debug_nans or config.jax_debug_infs:
-        if functor.without_reference and options.lowering != "xla":
-            return _checked(*operands, functor=functor, linear=linear, options=options)
+        if functor.without_reference and params["options"].lowering != "xla":
+            return _checked(*operands, **params)
         # One JAX operation after the other, so that one can step through them, and so that JAX,
         # which runs a function again without jit when it meets a NaN, finds where it came from.
-        return xla.evaluate(functor, operands)
-    return _compiled(*operands, functor=functor, linear=linear, options=options)
+        return xla.evaluate(functor, operands, index)
+    return _compiled(*operands, **params)
 
 
 def _checked(*operands: Any, functor: Functor, **params: Any) -> Any:
@@ -194,10 +207,8 @@ def _checked(*operands: Any, functor: Functor, **params: Any) -> Any:
 # ---- Abstract evaluation -------------------------------------------------------------------------
 
 
-def _elementwise_abstract_eval(
-    *avals: Any, functor: Functor, linear: Any, options: Options
-) -> list[Any]:
-    del linear, options
+def _elementwise_abstract_eval(*avals: Any, functor: Functor, **params: Any) -> list[Any]:
+    del params
     joint = _joint_type(avals)
     return [
         joint.update(dtype=result.dtype, weak_type=result.weak_type) for result in functor.out_avals
@@ -211,7 +222,13 @@ def _elementwise_abstract_eval(
 
 
 def _elementwise_batch(
-    operands: Sequence[Any], dims: Sequence[Any], *, functor: Functor, linear: Any, options: Options
+    operands: Sequence[Any],
+    dims: Sequence[Any],
+    *,
+    functor: Functor,
+    linear: Any,
+    options: Options,
+    index: Index | None,
 ) -> tuple[list[Any], list[int]]:
     mapped = [(x, d) for x, d in zip(operands, dims, strict=True) if d is not None]
     trailing = {x.ndim - 1 - d for x, d in mapped}
@@ -227,7 +244,9 @@ def _elementwise_batch(
             x if d is None else _pad(jnp.moveaxis(x, d, 0), after)
             for x, d in zip(operands, dims, strict=True)
         ]
-    results = apply(functor, aligned, linear=linear, options=options)
+        # An index is not mapped, so it lacks the batch dimension, or has one element along it.
+    index = index and index.batched(after)
+    results = apply(functor, aligned, linear=linear, options=options, index=index)
     return results, [result.ndim - 1 - after for result in results]
 
 
@@ -251,17 +270,19 @@ def _elementwise_jvp(
     functor: Functor,
     linear: Any,
     options: Options,
+    index: Index | None,
 ) -> tuple[list[Any], list[Any]]:
     # Two calls: partial evaluation must be able to split the primal from the tangent.
-    results = apply(functor, primals, linear=linear, options=options)
+    results = apply(functor, primals, linear=linear, options=options, index=index)
     options = dataclasses.replace(options, aliases=())  # operands and results are others
-    active = tuple(i for i, t in enumerate(tangents) if not _is_zero(t))
+    of_all = with_index(index, [None if _is_zero(t) else t for t in tangents], None)
+    active = tuple(i for i, t in enumerate(of_all) if t is not None)
     dots = [ad.Zero(jax.typeof(result).to_tangent_aval()) for result in results]
     tangent_functor, nonzero = _derivatives.jvp(functor, active)
     if nonzero:
-        operands = [*primals, *(tangents[i] for i in active)]
-        linear = range(len(primals), len(operands))
-        outs = apply(tangent_functor, operands, linear=linear, options=options)
+        linear = range(len(of_all), len(of_all) + len(active))
+        operands = [*primals, *(of_all[i] for i in active)]
+        outs = apply(tangent_functor, operands, linear=linear, options=options, index=index)
         for i, out in zip(nonzero, outs, strict=True):
             dots[i] = out
     return results, dots
@@ -278,19 +299,35 @@ def _is_zero(tangent: Any) -> bool:
 
 
 def _elementwise_transpose(
-    cotangents: Sequence[Any], *operands: Any, functor: Functor, linear: Any, options: Options
+    cotangents: Sequence[Any],
+    *operands: Any,
+    functor: Functor,
+    linear: Any,
+    options: Options,
+    index: Index | None,
 ) -> list[Any]:
-    undefined = tuple(i for i, x in enumerate(operands) if ad.is_undefined_primal(x))
+    of_all = with_index(index, operands, None)
+    undefined = tuple(i for i, x in enumerate(of_all) if ad.is_undefined_primal(x))
     results = tuple(i for i, ct in enumerate(cotangents) if type(ct) is not ad.Zero)
     zeroed = tuple(i for i in linear if i not in undefined)
-    known = [x for i, x in enumerate(operands) if i not in undefined and i not in zeroed]
+    known = [i for i in range(len(of_all)) if i not in undefined and i not in zeroed]
     transposed = _derivatives.transpose(functor, undefined, zeroed, results)
-    given = [*known, *(cotangents[i] for i in results)]
-    options = dataclasses.replace(options, aliases=())  # operands and results are others
-    outs = apply(transposed, given, linear=range(len(known), len(given)), options=options)
-    gradients: list[Any] = [None] * len(operands)
+    given = [
+        *(of_all[i] for i in known if of_all[i] is not None),
+        *(cotangents[i] for i in results),
+    ]
+    outs = apply(
+        transposed,
+        given,
+        linear=range(len(known), len(known) + len(results)),
+        options=dataclasses.replace(options, aliases=()),  # operands and results are others
+        index=index and index.among(known),
+    )
+    gradients: list[Any] = [None] * len(of_all)
     for i, out in zip(undefined, outs, strict=True):
-        gradients[i] = _sum_to_shape(out, operands[i].aval.shape)
+        gradients[i] = _sum_to_shape(out, of_all[i].aval.shape)
+    if index is not None:
+        del gradients[index.position]
     return gradients
 
 
@@ -311,11 +348,8 @@ elementwise_p.def_abstract_eval(_elementwise_abstract_eval)
 batching.primitive_batchers[elementwise_p] = _elementwise_batch
 ad.primitive_jvps[elementwise_p] = _elementwise_jvp
 ad.primitive_transposes[elementwise_p] = _elementwise_transpose
-_RULES = {
-    name: partition.per_device(elementwise_p, rule)
-    for name, rule in (("cuda", cuda.lower), ("cpu", cpu.lower), ("", xla.lower))
-}
-# Not from a cache, by which a rule would not see what its operands are: indices need no memory.
-mlir.register_lowering(
-    elementwise_p, functools.partial(_compat.lower_by_platform, _RULES), cacheable=False
-)
+mlir.register_lowering(elementwise_p, partition.per_device(elementwise_p, xla.lower))
+for _platform, _rule in (("cuda", cuda.lower), ("cpu", cpu.lower)):
+    mlir.register_lowering(
+        elementwise_p, partition.per_device(elementwise_p, _rule), platform=_platform
+    )

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from jax_elementwise._codegen.types import DTYPES
+from jax_elementwise._cplusplus import Headers, Struct, find_struct, without_comments
 
 __all__ = ["Parameter", "Source", "parse"]
 
@@ -61,9 +62,6 @@ _KEYWORDS = frozenset(
     )
 )
 
-# What these declare is there without them.
-_PROVIDED = re.compile(r"cuda|cuda_(bf16|fp16|fp8|runtime)|c?math|c?std(def|int)")
-
 
 @dataclasses.dataclass(frozen=True)
 class Parameter:
@@ -96,7 +94,7 @@ class Source:
     name: str
     text: str
     preamble: str
-    struct: str | None
+    struct: Struct | None
     inputs: tuple[Parameter, ...]
     scalars: tuple[Parameter, ...]
     outputs: tuple[Parameter, ...] | None
@@ -115,15 +113,20 @@ class Source:
     @property
     def assigns(self) -> bool:
         """Whether results are assigned to names or references, rather than returned."""
-        return self.outputs is not None and (
-            len(self.outputs) > 1 or (self.struct is None and self.outputs[0].name != "")
-        )
+        if self.struct is not None:
+            return self.struct.returns_void
+        return self.outputs is not None and self.outputs[0].name != ""
+
+    @property
+    def has_pairs(self) -> bool:
+        """Whether the text has an ``Apply2``, for two elements at once."""
+        return re.search(r"\bApply2\b", without_comments(self.preamble + self.text)) is not None
 
     @property
     def is_expression(self) -> bool:
         """Whether the text is what a function returns, and not the statements of one."""
-        statement = re.search(r";|\breturn\b", _without_comments(self.text))
-        return self.struct is None and not self.assigns and not statement
+        returns = re.search(r"\breturn\b", without_comments(self.text))
+        return self.struct is None and not self.assigns and returns is None
 
 
 # ---- Parsing -------------------------------------------------------------------------------------
@@ -155,37 +158,76 @@ def parse(
             raise TypeError(f"{what} must be a string, not {given!r}")
     if not isinstance(headers, Mapping) or not all(isinstance(t, str) for t in headers.values()):
         raise TypeError(f"headers must be texts by name, as in {{'a.h': ...}}, not {headers!r}")
-    if not _without_comments(text).strip():
+    if not without_comments(text).strip():
         raise ValueError("source has no code")
     if any("\0" in each for each in (text, preamble, *headers.values())):
         raise ValueError("source, preamble and headers must be text, and hold a zero byte")
-    known = _Headers(headers)
+    known = Headers(headers)
     preamble = known.expand(preamble, f"{_FILE}, preamble")
     text, included = known.take(text)
     preamble = "\n".join(part for part in (preamble, included) if part)
-    struct = _struct(text, name)
-    shown = name or struct or "cuda_functor"
+    struct = find_struct(text, name)
+    shown = name or (struct.name if struct else "cuda_functor")
     text, preamble = (t.replace(_FILE, _file(shown)) for t in (text, preamble))
     ins, outs = _parameters(inputs, "inputs"), _outputs(outputs)
     if struct is not None:
-        declared = _declared(text, struct, len(outs or ()))
-        if index is not None and (not declared or declared.pop() != index):
-            raise ValueError(
-                f"{shown!r}: the last parameter of operator() must be the index, {index!r}"
-            )
-        if inputs is not None and len(ins) != len(declared):
-            raise ValueError(
-                f"{shown!r}: operator() has {len(declared)} inputs {tuple(declared)}, and "
-                f"inputs= names {len(ins)}"
-            )
-        ins = ins or tuple(Parameter(each) for each in declared)
+        ins = _inputs_of(struct, shown, inputs is not None, ins, outs, index)
     elif inputs is None:
         raise ValueError(f"{shown!r} needs the names of its inputs, as in inputs='x, y'")
+    else:
+        outs = _assigned(text, shown, outs)
     source = Source(
         shown, text, preamble, struct, ins, _parameters(scalars, "scalars"), outs, index
     )
     _check(source)
     return source
+
+
+def _inputs_of(
+    struct: Struct,
+    name: str,
+    are_given: bool,
+    given: tuple[Parameter, ...],
+    outputs: tuple[Parameter, ...] | None,
+    index: str | None,
+) -> tuple[Parameter, ...]:
+    """Those of a struct: the parameters of ``operator()`` before the index and the results."""
+    declared = list(struct.parameters)
+    if struct.returns_void:
+        if outputs is None:
+            raise ValueError(
+                f"{name!r}: operator() returns nothing, so outputs= must give the types of the "
+                "results that it assigns to its last parameters"
+            )
+        del declared[len(declared) - len(outputs) :]
+    elif outputs is not None and len(outputs) > 1:
+        raise ValueError(
+            f"{name!r}: operator() returns one result, and outputs= names {len(outputs)}. For "
+            "several it must return void and assign to its last parameters"
+        )
+    if index is not None and (not declared or declared.pop() != index):
+        raise ValueError(f"{name!r}: the last parameter of operator() must be the index, {index!r}")
+    if not are_given:
+        return tuple(Parameter(each) for each in declared)
+    if len(given) != len(declared):
+        raise ValueError(
+            f"{name!r}: operator() has {len(declared)} inputs {tuple(declared)}, and "
+            f"inputs= names {len(given)}"
+        )
+    return given
+
+
+def _assigned(
+    text: str, name: str, outputs: tuple[Parameter, ...] | None
+) -> tuple[Parameter, ...] | None:
+    """The results of an expression or of statements; one that is never assigned is returned."""
+    code = without_comments(text)
+    missing = [o for o in outputs or () if o.name and not re.search(rf"\b{o.name}\b", code)]
+    if not missing or outputs is None:
+        return outputs
+    if len(outputs) > 1:
+        raise ValueError(f"{name!r} never assigns to the result {missing[0].name!r}")
+    return (Parameter("", outputs[0].type),)
 
 
 def _check(source: Source) -> None:
@@ -270,101 +312,3 @@ _FILE = "\0"  # the name of the user's text, before it is known
 
 def _file(name: str) -> str:
     return re.sub(r'["\\\n]', "_", name)
-
-
-# ---- C++, as far as it must be understood --------------------------------------------------------
-
-_NO_CODE = re.compile(r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\])*\"", re.DOTALL)
-
-
-# The macro by which a header is included once.
-_GUARD = re.compile(r"(?:\s|//[^\n]*|/\*.*?\*/)*#\s*ifndef\s+(\w+)\s+#\s*define\s+\1\b", re.DOTALL)
-
-
-def _without_comments(text: str) -> str:
-    return _NO_CODE.sub(" ", text)
-
-
-def _struct(text: str, name: str | None) -> str | None:
-    """The class with an ``operator()``: the one of that name, or else the last one."""
-    # The class of a template's parameter is none.
-    code = re.sub(r"\btemplate\s*<[^<>]*>", " ", _without_comments(text))
-    if not re.search(r"\boperator\s*\(\s*\)", code):
-        return None
-    starts = list(re.finditer(r"\b(?:struct|class)\s+(\w+)[^;{(]*\{", code))
-    ends = [match.start() for match in starts[1:]] + [len(code)]
-    functors = [
-        match[1]
-        for match, end in zip(starts, ends, strict=False)
-        if re.search(r"\boperator\s*\(\s*\)", code[match.end() : end])
-    ]
-    if not functors:
-        raise ValueError("source has an operator() but no struct around it")
-    return name if name in functors else functors[-1]
-
-
-def _declared(text: str, struct: str, references: int) -> list[str]:
-    """The names of the parameters of a class's ``operator()``, without those of several results."""
-    code = _without_comments(text)
-    begin = re.search(rf"\b(?:struct|class)\s+{struct}\b", code)
-    assert begin is not None
-    match = re.search(r"\boperator\s*\(\s*\)\s*\(", code[begin.end() :])
-    assert match is not None
-    rest = code[begin.end() + match.end() :]
-    depth, parts = 0, [""]
-    for character in rest:
-        if character == ")" and depth == 0:
-            break
-        depth += (character in "(<[{") - (character in ")>]}")
-        if character == "," and depth == 0:
-            parts.append("")
-        else:
-            parts[-1] += character
-    names = [name[-1] if (name := re.findall(r"\w+", part.split("=")[0])) else "" for part in parts]
-    if names == [""] or names == ["void"]:
-        names = []
-    return names[: len(names) - references] if references > 1 else names
-
-
-class _Headers:
-    """The headers that a text may include; each is written out where it is first included.
-
-    The numbers of the user's lines stay: markers say where a header begins and ends.
-    """
-
-    def __init__(self, texts: Mapping[str, str]) -> None:
-        self._texts = texts
-        self._seen: set[str] = set()
-
-    def expand(self, text: str, file: str) -> str:
-        """The text with its headers inside; ``file`` is its own name."""
-        lines = []
-        for number, line in enumerate(text.split("\n"), start=1):
-            inner, rest = self._split(line)
-            lines += [*inner, f'#line {number + 1} "{file}"'] if inner else [rest]
-        return "\n".join(lines)
-
-    def take(self, text: str) -> tuple[str, str]:
-        """The text without its headers, and those, to stand before it."""
-        split = [self._split(line) for line in text.split("\n")]
-        return "\n".join(rest for _, rest in split), "\n".join(
-            h for inner, _ in split for h in inner
-        )
-
-    def _split(self, line: str) -> tuple[list[str], str]:
-        """What a line includes, and what is left of it."""
-        match = re.fullmatch(r"\s*#\s*include\s*[<\"]([^>\"]+)[>\"]\s*(?://.*)?", line)
-        if match is None:
-            return [], "" if re.fullmatch(r"\s*#\s*pragma\s+once\s*", line) else line
-        name = match[1]
-        if name in self._texts and name not in self._seen:
-            self._seen.add(name)
-            text = self._texts[name]
-            # Another functor of a kernel may have had the header too, in a namespace of its own.
-            undefined = [f"#undef {guard[1]}" for guard in [_GUARD.match(text)] if guard]
-            return [*undefined, f'#line 1 "{name}"', self.expand(text, name)], ""
-        if name in self._texts or _PROVIDED.fullmatch(name.removesuffix(".h")):
-            return [], ""
-        raise ValueError(
-            f"the header {name!r} is not there: give its text, as in headers={{{name!r}: ...}}"
-        )

@@ -23,15 +23,35 @@ def name_of(path):
 
 
 @pytest.mark.parametrize("path", PAGES, ids=name_of)
-def test_examples(path):
+def test_examples(path, request):
     blocks = re.findall(r"```python\n(>>> .*?)```", path.read_text(), re.DOTALL)
     if not blocks:
         pytest.skip("no examples")
+    if "je.cuda_functor(" in "".join(blocks):
+        request.getfixturevalue("host_compiler")
+    run_examples(path, blocks)
+
+
+def run_examples(path, blocks):
+    """Runs them and returns their variables."""
     test = doctest.DocTestParser().get_doctest("\n".join(blocks), {}, path.name, str(path), 0)
     report = []
-    failed, tried = doctest.DocTestRunner(verbose=False).run(test, out=report.append)
+    runner = doctest.DocTestRunner(verbose=False, optionflags=doctest.ELLIPSIS)
+    failed, tried = runner.run(test, out=report.append, clear_globs=False)
     assert tried
     assert not failed, "".join(report)
+    return test.globs
+
+
+def test_snippets_in_the_tables_of_functors_run(host_compiler):
+    path = ROOT / "docs" / "cuda-functors.md"
+    names = run_examples(path, re.findall(r"```python\n(>>> .*?)```", path.read_text(), re.DOTALL))
+    snippets = re.findall(r"^\| [^|`]+ \| `([^`]+)` \| [^|]*\|$", path.read_text(), re.MULTILINE)
+    assert len(snippets) == 32
+    for snippet in snippets:
+        results = jax.tree.leaves(eval(snippet, dict(names)))
+        assert results, snippet
+        assert all(isinstance(r, jax.Array) and r.size for r in results), snippet
 
 
 @pytest.mark.parametrize(

@@ -96,6 +96,34 @@ def test_implied_volatility(tmp_path):
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
+def test_functors(host_compiler):
+    output = run("-W", "error", "examples/functors.py", "--quick")
+    assert output.count("agrees with NumPy\n") == 32
+    assert output.count("the bits of the same function in Python\n") == 13
+    # The rows are those of the tables in the documentation, in the same order.
+    page = (ROOT / "docs" / "cuda-functors.md").read_text().partition("## From other")[2]
+    names = re.findall(r"^\| ([^|`]+?) \| `", page, re.MULTILINE)
+    assert names == re.findall(r"^  \w+ +(.+?) +agrees", output, re.MULTILINE)
+
+
+def test_apply2_needs_a_gpu():
+    done = start("benchmarks/apply2.py")
+    assert done.returncode == 2
+    assert "needs a GPU" in done.stderr
+
+
+def test_apply2_measures(host_compiler):
+    # On a CPU, where its numbers mean nothing.
+    program = """
+import apply2, jax.numpy as jnp
+for name in apply2.CASES:
+    row = apply2.measure(name, jnp.bfloat16, 1 << 12, calls=2, repeats=1)
+    print(name, *row["us"], min(row["us"].values()) > 0)
+"""
+    lines = run("-W", "error", "-c", program, cwd=ROOT / "benchmarks").splitlines()
+    assert lines == [f"{n} Apply2 scalar traced XLA True" for n in ("add", "mul", "fma", "relu")]
+
+
 def test_loops_are_kernels_also_in_reverse():
     # Lowered for CUDA, which needs no GPU.
     program = """

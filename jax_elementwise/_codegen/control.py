@@ -25,10 +25,15 @@ __all__ = ["CONTROL"]
 
 def call(emitter: Emitter, equation: Any, operands: list[Array]) -> list[Array]:
     """A function made by this package, called from another one, perhaps on arrays."""
-    shape = equation.outvars[0].aval.shape
+    shape, functor = equation.outvars[0].aval.shape, equation.params["functor"]
+    if equation.params["index"] is not None:
+        raise UnsupportedError(
+            f"{functor.origin!r}, which asks for the index of the element, inside of another "
+            "elementwise function"
+        )
     columns = [np.broadcast_to(x, shape).ravel() for x in operands]
     results = [
-        emitter.jaxpr(equation.params["functor"].jaxpr, [array_of([x], ()) for x in row])
+        emitter.jaxpr(functor.jaxpr, [array_of([x], ()) for x in row])
         for row in zip(*columns, strict=True)
     ]
     by_result = zip(*results, strict=True) if results else [[]] * len(equation.outvars)

@@ -40,7 +40,7 @@ class Kernel:
       options: compiler options besides architecture and language.
       space: how the kernel walks over its arrays.
       pack: elements per 128-bit access.
-      indices: operands that are in no memory: the index of the element.
+      index: the operand that is in no memory: the index of the element.
     """
 
     name: str
@@ -48,7 +48,11 @@ class Kernel:
     options: tuple[str, ...]
     space: IterationSpace
     pack: int
-    indices: frozenset[int] = frozenset()
+    index: int | None = None
+
+    def array_of(self, operand: int) -> int:
+        """The number of an operand among those in memory."""
+        return operand - (self.index is not None and operand > self.index)
 
     @property
     def digest(self) -> str:
@@ -100,6 +104,7 @@ def _body(functor: Functor) -> _Body:
     if functor.has_source:
         results = list(map(source.as_source, body.results))
         pairs, constants = source.pairs(functor.jaxpr, "source0")
+        headers |= source.headers_of((*ins, *outs))
         ins, outs = (tuple(map(source.source_dtype, dtypes)) for dtypes in (ins, outs))
         types |= {dtype.name: dtype.storage for dtype in (*ins, *outs) if dtype.is_narrow}
     parameters = [f"const {types[dtype.name]} in{i}" for i, dtype in enumerate(ins)]
@@ -145,21 +150,20 @@ def kernel_for(
     *,
     fast_math: bool = False,
     aliases: Aliases = (),
-    indices: frozenset[int] = frozenset(),
+    index: int | None = None,
 ) -> Kernel:
     """The kernel of a functor for operands of these shapes, which broadcast to the result's.
 
     An aliased operand, which has the result's shape and the dtype of the result that it is paired
     with, may lie where that result does, or elsewhere; no other array may overlap with these two.
-    The operands ``indices`` are not read, unless they are aliased: they would hold the index of
-    their element.
+    The operand ``index`` is in no memory: its elements are their own indices.
 
     Raises:
       NotImplementedError: where the functor has no C++.
       ValueError: for more operands than a kernel can take.
     """
     space = iteration_space(operand_shapes, result_shape)
-    return _kernel(functor, space, fast_math, aliases, indices - {i for i, _ in aliases})
+    return _kernel(functor, space, fast_math, aliases, index)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -168,25 +172,25 @@ def _kernel(
     space: IterationSpace,
     fast_math: bool,
     aliases: Aliases,
-    indices: frozenset[int],
+    index: int | None,
 ) -> Kernel:
     body = _body(functor)
     _check_parameter_space(functor, space.geometry_words)
     packed = [
         dtype
         for i, (dtype, kind) in enumerate(zip(body.ins, space.kinds, strict=True))
-        if kind.is_packed and i not in indices
+        if kind.is_packed and i != index
     ]
     pack = min(_ACCESS_BYTES // dtype.itemsize for dtype in (*body.outs, *packed))
     if functor.has_long_loop:
         pack = 1  # a loop is not bound by memory, and its text is written once per element
-    text = _entry_point(body, space, aliases, indices, [*body.outs, *packed], pack)
+    text = _entry_point(body, space, aliases, index, [*body.outs, *packed], pack)
     users = "".join(f"\n{each}" for each in body.namespaces)
     name = f"{body.name}_{hashlib.sha256((text + users).encode()).hexdigest()[:8]}"
     options = ["--use_fast_math"] * fast_math + [DEVICE_BY_DEFAULT] * functor.has_source
     # Users' text last: it may have an "@" of its own.
     whole = text.replace("@", name).replace(_USERS_TEXT, users)
-    return Kernel(name, whole, tuple(options), space, pack, indices)
+    return Kernel(name, whole, tuple(options), space, pack, index)
 
 
 def _check_parameter_space(functor: Functor, geometry_words: int) -> None:
@@ -201,7 +205,7 @@ def _check_parameter_space(functor: Functor, geometry_words: int) -> None:
 
 
 def _parameters(
-    body: _Body, space: IterationSpace, aliases: Aliases, indices: frozenset[int]
+    body: _Body, space: IterationSpace, aliases: Aliases, index: int | None
 ) -> list[str]:
     """The declarations of the kernel's parameters.
 
@@ -216,16 +220,16 @@ def _parameters(
     ins = [
         f"const {dtype.storage}* {'' if i in read else '__restrict__ '}in{i}"
         for i, dtype in enumerate(body.ins)
-        if i not in indices
+        if i != index
     ]
     return [f"const __grid_constant__ Geometry<{space.geometry}> geometry", *outs, *ins]
 
 
-def _inputs(body: _Body, space: IterationSpace, indices: frozenset[int]) -> list[str]:
+def _inputs(body: _Body, space: IterationSpace, index: int | None) -> list[str]:
     """How the kernel reaches its operands."""
     return [
         kind.construct_index()
-        if i in indices
+        if i == index
         else kind.construct(dtype.storage, f"in{i}", len(body.outs) + i)
         for i, (dtype, kind) in enumerate(zip(body.ins, space.kinds, strict=True))
     ]
@@ -235,20 +239,20 @@ def _entry_point(
     body: _Body,
     space: IterationSpace,
     aliases: Aliases,
-    indices: frozenset[int],
+    index: int | None,
     packed: Sequence[DType],
     pack: int,
 ) -> str:
     """The text, with "@" in place of the kernel's name, and without what users wrote."""
-    parameters = _parameters(body, space, aliases, indices)
+    parameters = _parameters(body, space, aliases, index)
     written = {j for _, j in aliases}
     outputs = [
         f"{'InPlace' if i in written else 'Output'}<{dtype.storage}>"
         f"{{out{i}, vectorized(geometry, {i})}}"
         for i, dtype in enumerate(body.outs)
     ]
-    inputs = _inputs(body, space, indices)
-    index = "int" if space.index_bits == 32 else "int64"
+    inputs = _inputs(body, space, index)
+    index_type = "int" if space.index_bits == 32 else "int64"
     separator = ",\n    "
     widest = ", ".join(sorted({dtype.storage for dtype in packed}))
     headers = ("kernel.h", *body.headers)
@@ -269,7 +273,7 @@ static_assert(pack_size<{widest}>() >= {pack}, "a pack is one access");
 
 extern "C" __global__ void __launch_bounds__(kBlockSize) @(
     {separator.join(parameters)}) {{
-  elementwise<{index}, {pack}>(
+  elementwise<{index_type}, {pack}>(
       @_functor{{}}, geometry,
       make_tuple({(separator + " " * 13).join(outputs)}),
       make_tuple({(separator + " " * 13).join(inputs)}));

@@ -21,27 +21,22 @@ _CODES = dict(enumerate(DTYPES, start=1))
 def kernel(source: Source, dtypes: Sequence[str]) -> Kernel:
     """A kernel whose machine code holds the type of the functor's result for these operands.
 
-    The dtype of an index, behind those of the parameters, decides nothing.
     It calls the functor, so that what does not compile is found here.
     """
-    dtypes = dtypes[: len(source.parameters)]
     types = [text.CUDA_TYPES[dtype] for dtype in dtypes]
-    if source.index is not None:
-        types.append(text.CUDA_TYPES["int64"])
     arguments = [f"in{i}" for i in range(len(types))]
     formals = ", ".join(f"{t} {a}" for t, a in zip(types, arguments, strict=True))
     values = ", ".join(f"detail::declval<{t}>()" for t in types)
+    headers = sorted({"kernel.h", "complex.h", *text.headers(source, dtypes)})
+    includes = "\n".join(f"#include <jax_elementwise/{header}>" for header in headers)
     codes = "\n".join(
         f"template <> struct Code<{text.CUDA_TYPES[name]}> : Is<{code}> {{}};"
         for code, name in _CODES.items()
+        if text.is_declared(name, headers)
     )
     users = text.declaration(source, dtypes, (), "source0")
-    marks = ", ".join(map(str, _MARK))
     whole = f"""\
-#include <jax_elementwise/kernel.h>
-#include <jax_elementwise/complex.h>
-#include <jax_elementwise/source.h>
-
+{includes}
 \0
 namespace jax_elementwise {{
 
@@ -55,10 +50,11 @@ template <> struct Code<unsigned long> : Code<unsigned long long> {{}};
 template <> struct Code<char> : Code<signed char> {{}};
 
 JEW_DEVICE decltype(auto) call({formals}) {{
-  return {text.invocation(source, "source0", arguments, ())};
+  return {text.invocation(source, "source0", dtypes, arguments, ())};
 }}
 
-extern "C" __device__ char @_result[] = {{{marks}, Code<decltype(call({values}))>::value}};
+extern "C" __device__ char @_result[] = {{
+    {", ".join(map(str, _MARK))}, Code<decltype(call({values}))>::value}};
 
 extern "C" __global__ void @(char* out) {{ out[0] = @_result[{len(_MARK)}]; }}
 

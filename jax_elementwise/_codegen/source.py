@@ -8,7 +8,8 @@ too, so that what goes from an operand to the call, and from there to a result, 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import re
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from jax_elementwise import _compat
@@ -21,17 +22,26 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CUDA_TYPES",
-    "HEADERS",
     "as_source",
     "declaration",
     "emit_call",
+    "headers",
+    "headers_of",
     "invocation",
+    "is_declared",
     "pairs",
     "source_dtype",
     "widen",
 ]
 
-HEADERS = ("source.h",)
+# What declares the types of narrow floats, where an operand or the text has the type: each costs
+# NVRTC 31 ms.
+_HEADERS = {
+    "float16": ("half.h", "half"),
+    "bfloat16": ("bfloat16.h", "bfloat16"),
+    "float8_e4m3fn": ("float8.h", "fp8"),
+    "float8_e5m2": ("float8.h", "fp8"),
+}
 
 # CUDA's names of the dtypes, by NumPy's.
 CUDA_TYPES = {
@@ -76,6 +86,27 @@ def as_source(value: Value) -> str:
     return f"bit_cast<{CUDA_TYPES[name]}>(Element<{name}>::narrow({value.code}))"
 
 
+def headers(source: Source, dtypes: Sequence[str]) -> set[str]:
+    """What a functor needs for operands and results of these dtypes."""
+    text = source.preamble + source.text
+    narrow = {header for name, (header, word) in _HEADERS.items() if name in dtypes or word in text}
+    return {
+        "cuda_names.h",
+        *narrow,
+        *({"complex.h"} if any("complex" in d for d in dtypes) else ()),
+    }
+
+
+def is_declared(name: str, headers: Collection[str]) -> bool:
+    """Whether CUDA's type of a dtype is declared by these headers."""
+    return name not in _HEADERS or _HEADERS[name][0] in headers
+
+
+def headers_of(dtypes: Sequence[DType]) -> set[str]:
+    """What declares CUDA's types of operands and results."""
+    return {_HEADERS[dtype.name][0] for dtype in dtypes if dtype.is_narrow}
+
+
 # ---- Text ----------------------------------------------------------------------------------------
 
 
@@ -86,7 +117,8 @@ def declaration(source: Source, dtypes: Sequence[str], outs: Sequence[str], spac
     lines += [f"using {letter} = {CUDA_TYPES[dtype]};" for letter, dtype in sorted(letters.items())]
     if source.preamble:
         lines += [f'#line 1 "{source.file}, preamble"', source.preamble]
-    text = f'#line 1 "{source.file}"\n{source.text}'
+    written = re.sub(r";\s*$", "", source.text) if source.is_expression else source.text
+    text = f'#line 1 "{source.file}"\n{written}'
     if source.struct is not None:
         lines.append(text)
     else:
@@ -114,7 +146,20 @@ def _formals(source: Source, dtypes: Sequence[str], outs: Sequence[str]) -> str:
     return ", ".join(formals)
 
 
-def invocation(source: Source, space: str, arguments: Sequence[str], results: Sequence[str]) -> str:
+def _struct(source: Source, space: str, dtypes: Sequence[str]) -> str:
+    """The functor's class, for operands of these dtypes."""
+    assert source.struct is not None
+    argument = f"<{CUDA_TYPES[dtypes[0]]}>" if source.struct.is_template else ""
+    return f"{space}::{source.struct.name}{argument}"
+
+
+def invocation(
+    source: Source,
+    space: str,
+    dtypes: Sequence[str],
+    arguments: Sequence[str],
+    results: Sequence[str],
+) -> str:
     """The call, of a functor that is constructed from its scalars where it is a struct."""
     given = list(arguments[: len(source.parameters)])
     index = [f"static_cast<long long>({a})" for a in arguments[len(source.parameters) :]]
@@ -122,7 +167,7 @@ def invocation(source: Source, space: str, arguments: Sequence[str], results: Se
     if source.struct is None:
         return f"{space}::function({', '.join([*given, *index, *assigned])})"
     inputs = given[: len(source.inputs)]
-    functor = f"{space}::{source.struct}{{{', '.join(given[len(source.inputs) :])}}}"
+    functor = f"{_struct(source, space, dtypes)}{{{', '.join(given[len(source.inputs) :])}}}"
     return f"{functor}({', '.join([*inputs, *index, *assigned])})"
 
 
@@ -141,9 +186,10 @@ def pairs(jaxpr: Any, space: str) -> tuple[str, tuple[int, ...]]:
     is_whole = list(equation.invars) == list(body.invars) and list(equation.outvars) == list(
         body.outvars
     )
-    if not is_whole or source.struct is None or source.assigns:
+    if not is_whole or source.struct is None or source.assigns or not source.has_pairs:
         return "", ()
-    types = [CUDA_TYPES[str(var.aval.dtype)] for var in (*body.outvars, *body.invars)]
+    dtypes = [str(var.aval.dtype) for var in body.invars]
+    types = [CUDA_TYPES[name] for name in (*equation.params["outs"], *dtypes)]
     count, given = len(source.inputs), len(source.parameters)
     formals = [
         f"{types[0]}* out",
@@ -152,7 +198,7 @@ def pairs(jaxpr: Any, space: str) -> tuple[str, tuple[int, ...]]:
     arguments = ", ".join(["out", *(f"in{i}" for i in range(count))])
     functor = "F{" + ", ".join(f"*in{i}" for i in range(count, given)) + "}"
     text = f"""\
-  template <class F = {space}::{source.struct}, class... Index>
+  template <class F = {_struct(source, space, dtypes)}, class... Index>
   JEW_DEVICE auto Apply2({", ".join(formals)}, const Index*...) const
       -> decltype(void(detail::declval<const F&>().Apply2({arguments}))) {{
     {functor}.Apply2({arguments});
@@ -169,26 +215,32 @@ def emit_call(emitter: Emitter, equation: Any, operands: Sequence[Array]) -> lis
     source: Source = params["source"]
     outs = [DTYPES[name] for name in params["outs"]]
     shape = equation.outvars[0].aval.shape
-    for header in HEADERS:
-        emitter.use(header)
-    for dtype in [*outs, *(x.flat[0].dtype for x in operands if x.size)]:
-        emitter.declare(dtype)
     names = [str(atom.aval.dtype) for atom in equation.invars]
+    for header in headers(source, [*names, *params["outs"]]):
+        emitter.use(header)
     space = emitter.namespace(
-        (source, *names), lambda space: declaration(source, names, params["outs"], space)
+        (source, *names, *params["outs"]),
+        lambda space: declaration(source, names, params["outs"], space),
     )
     columns = [
         x.flat if x.shape == shape else [x[()]] * equation.outvars[0].aval.size for x in operands
     ]
-    rows = [_emit_one(emitter, source, space, row, outs) for row in zip(*columns, strict=True)]
+    rows = [
+        _emit_one(emitter, source, space, names, row, outs) for row in zip(*columns, strict=True)
+    ]
     return [array_of(column, shape) for column in zip(*rows, strict=True)]
 
 
 def _emit_one(
-    emitter: Emitter, source: Source, space: str, operands: Sequence[Value], outs: Sequence[DType]
+    emitter: Emitter,
+    source: Source,
+    space: str,
+    dtypes: Sequence[str],
+    operands: Sequence[Value],
+    outs: Sequence[DType],
 ) -> list[Value]:
     names = [emitter.name() for _ in outs]
-    call = invocation(source, space, [as_source(x) for x in operands], names)
+    call = invocation(source, space, dtypes, [as_source(x) for x in operands], names)
     if source.assigns:
         for name, dtype in zip(names, outs, strict=True):
             emitter.line(f"{CUDA_TYPES[dtype.name]} {name};")

@@ -6,24 +6,33 @@ import functools
 import warnings
 from typing import TYPE_CHECKING, Any
 
-from jax_elementwise import _kernels
+from jax_elementwise import _compat, _kernels
 from jax_elementwise._codegen.kernel import Kernel
-from jax_elementwise._lowering import custom_call, xla
+from jax_elementwise._lowering import custom_call, divided, xla
 
 if TYPE_CHECKING:
     from jax_elementwise._functor import Functor
+    from jax_elementwise._index import Index
 
 __all__ = ["lower"]
 
 
-def lower(ctx: Any, *operands: Any, functor: Functor, linear: Any, options: Any) -> Any:
+def lower(
+    ctx: Any,
+    *operands: Any,
+    functor: Functor,
+    linear: Any,
+    options: Any,
+    index: Index | None,
+) -> Any:
     """The lowering rule."""
     if options.lowering == "xla" or functor.awaits_transpose:  # of the latter, JAX says what it is
-        return xla.lower(ctx, *operands, functor=functor)
-    kernel = custom_call.kernel_of_call(ctx, operands, functor, options)
+        return xla.lower(ctx, *operands, functor=functor, index=index)
+    call = divided if _compat.is_partitioned(ctx) else custom_call
+    kernel = call.kernel_of_call(ctx, functor, options, index)
     if not _compiles_here(kernel, custom_call.requirement(functor, options)):
-        return xla.lower(ctx, *operands, functor=functor)
-    return custom_call.lower(ctx, *operands, kernel=kernel, options=options)
+        return xla.lower(ctx, *operands, functor=functor, index=index)
+    return call.lower(ctx, *operands, kernel=kernel, functor=functor, options=options, index=index)
 
 
 def _compiles_here(kernel: Kernel, required: str | None) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -10,28 +9,28 @@ import numpy as np
 
 from jax_elementwise import _kernels
 from jax_elementwise._codegen.kernel import Kernel, kernel_for
-from jax_elementwise._index import indices_among
+from jax_elementwise._index import Index, with_index
 
-__all__ = ["kernel_of_call", "lower", "requirement"]
+__all__ = ["TARGET", "kernel_of_call", "lower", "requirement"]
 
 # The name of the custom call and the layout of its attributes (kFormat of ffi_call.cc) are in
 # exported programs: neither may change its meaning.
-_TARGET = "jax_elementwise_kernel"
+TARGET = "jax_elementwise_kernel"
 _FORMAT = 1
 
 for _platform in ("CUDA", "cpu"):
-    jax.ffi.register_ffi_target(_TARGET, _kernels.registrations(_platform), platform=_platform)
+    jax.ffi.register_ffi_target(TARGET, _kernels.registrations(_platform), platform=_platform)
 
 
-def kernel_of_call(ctx: Any, operands: Sequence[Any], functor: Any, options: Any) -> Kernel:
+def kernel_of_call(ctx: Any, functor: Any, options: Any, index: Index | None) -> Kernel:
     """The kernel of a call that is being lowered."""
     return kernel_for(
         functor,
-        [aval.shape for aval in ctx.avals_in],
+        with_index(index, [aval.shape for aval in ctx.avals_in], index and index.shape),
         ctx.avals_out[0].shape,
         fast_math=options.fast_math,
         aliases=options.aliases,
-        indices=indices_among(operands),
+        index=None if index is None else index.position,
     )
 
 
@@ -45,15 +44,21 @@ def requirement(functor: Any, options: Any) -> str | None:
     return "" if options.lowering == "kernel" else None
 
 
-def lower(ctx: Any, *operands: Any, kernel: Kernel, options: Any) -> Any:
-    """The custom call."""
+def lower(
+    ctx: Any,
+    *operands: Any,
+    kernel: Kernel,
+    options: Any,
+    extra: dict[str, Any] | None = None,
+    **params: Any,
+) -> Any:
+    """The custom call, with ``extra`` attributes of the operation."""
+    del params
     # XLA gives an aliased pair one buffer, into which it copies an operand that is read afterwards
     # or stands in the call twice: no other operand or result of the call lies in it.
-    given = [i for i in range(len(operands)) if i not in kernel.indices]
-    aliases = {given.index(i): j for i, j in options.aliases}
-    rule = jax.ffi.ffi_lowering(_TARGET, operand_output_aliases=aliases)
-    ctx = ctx.replace(avals_in=[ctx.avals_in[i] for i in given])
-    return rule(ctx, *(operands[i] for i in given), **_attributes(kernel))
+    aliases = {kernel.array_of(i): j for i, j in options.aliases}
+    rule = jax.ffi.ffi_lowering(TARGET, operand_output_aliases=aliases, extra_attributes=extra)
+    return rule(ctx, *operands, **_attributes(kernel))
 
 
 def _attributes(kernel: Kernel) -> dict[str, Any]:
@@ -66,7 +71,7 @@ def _attributes(kernel: Kernel) -> dict[str, Any]:
         "groups": np.array(kernel.space.groups, np.int64),
         # The complement stands for an operand that is not given: the index of the element.
         "spans": np.array(
-            [~s if i in kernel.indices else s for i, s in enumerate(kernel.space.spans)], np.int64
+            [~s if i == kernel.index else s for i, s in enumerate(kernel.space.spans)], np.int64
         ),
         "pack": np.int64(kernel.pack),
         "index_bits": np.int64(kernel.space.index_bits),

@@ -8,7 +8,9 @@ from typing import Any
 import jax
 from jax.extend.core import Primitive
 from jax.interpreters import mlir
-from jax.sharding import AxisType, PartitionSpec
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
+
+from jax_elementwise._index import with_index
 
 __all__ = ["operand_spec", "per_device"]
 
@@ -35,13 +37,16 @@ def per_device(primitive: Primitive, rule: Callable[..., Any]) -> Callable[..., 
         if not any(result.sharding.spec) or AxisType.Explicit not in mesh.axis_types:
             return rule(ctx, *operands, **params)
 
+        index, functor = params["index"], params["functor"]
+        shapes = with_index(index, [aval.shape for aval in ctx.avals_in], index and index.shape)
+
         def local(*arrays: Any) -> list[Any]:
-            return primitive.bind(*arrays, **params)
+            return primitive.bind(*arrays, **(params | {"index": None}))
 
         mapped = jax.shard_map(
             local,
             mesh=mesh,
-            in_specs=tuple(operand_spec(aval.shape, result) for aval in ctx.avals_in),
+            in_specs=tuple(operand_spec(shape, result) for shape in shapes),
             out_specs=[operand_spec(aval.shape, result) for aval in ctx.avals_out],
             axis_names={
                 name
@@ -50,6 +55,15 @@ def per_device(primitive: Primitive, rule: Callable[..., Any]) -> Callable[..., 
             },
             check_vma=False,
         )
-        return mlir.lower_fun(mapped, multiple_results=True)(ctx, *operands)
+
+        def call(*arrays: Any) -> list[Any]:
+            if index is not None:  # of the whole array, which no device can tell from its part
+                whole = index.array(functor.in_avals[index.position].dtype)
+                spec = operand_spec(index.shape, result)
+                part = jax.sharding.reshard(whole, NamedSharding(mesh, spec))
+                arrays = (*with_index(index, arrays, part),)
+            return mapped(*arrays)
+
+        return mlir.lower_fun(call, multiple_results=True)(ctx, *operands)
 
     return lower

@@ -13,18 +13,23 @@ from jax import lax
 from jax.core import ShapedArray
 from jax.interpreters import mlir
 
+from jax_elementwise._index import Index, with_index
+
 if TYPE_CHECKING:
     from jax_elementwise._functor import Functor
 
 __all__ = ["evaluate", "lower"]
 
 
-def evaluate(functor: Functor, operands: Sequence[Any]) -> list[Any]:
+def evaluate(functor: Functor, operands: Sequence[Any], index: Index | None = None) -> list[Any]:
     """A functor's results on arrays that broadcast, by ``jax.vmap`` over every dimension.
 
     Operands that lack a dimension, or have one element along it, are not mapped over it, so none is
     broadcast before XLA sees where it is used.
     """
+    if index is not None:
+        dtype = functor.in_avals[index.position].dtype
+        operands = with_index(index, operands, index.array(dtype))
     rank = max((x.ndim for x in operands), default=0)
     # Per operand, which dimensions of the result it has; those of one element are squeezed away.
     has = [(False,) * (rank - x.ndim) + tuple(n != 1 for n in x.shape) for x in operands]
@@ -40,7 +45,7 @@ def evaluate(functor: Functor, operands: Sequence[Any]) -> list[Any]:
     return [lax.expand_dims(result, missing) for result in fun(*squeezed)]
 
 
-def lower(ctx: Any, *operands: Any, functor: Functor, **params: Any) -> Any:
+def lower(ctx: Any, *operands: Any, functor: Functor, index: Index | None, **params: Any) -> Any:
     """The lowering rule."""
     del params
     # Inside the functor scalars have no mesh; the arrays it is evaluated on must have none either.
@@ -50,6 +55,6 @@ def lower(ctx: Any, *operands: Any, functor: Functor, **params: Any) -> Any:
     )
 
     def fun(*arrays: Any) -> list[Any]:
-        return evaluate(functor, arrays)
+        return evaluate(functor, arrays, index)
 
     return mlir.lower_fun(fun, multiple_results=True)(ctx, *operands)

@@ -10,6 +10,7 @@ pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("kernels_only")]
 COMMANDS = {
     "quickstart": ["quickstart.py"],
     "digits": ["digits.py", "--steps", "30", "--quiet", "--output", "digits.png"],
+    "functors": ["functors.py"],
 }
 
 
@@ -48,3 +49,8 @@ def test_a_training_step_has_one_kernel_forward_and_one_backward_per_activation(
     steps = list(DIRECTORIES["digits"].glob("*jit_step*gpu_after_optimizations.txt"))
     counts = {text.read_text().count('"jax_elementwise_kernel"') for text in steps}
     assert counts == {4}  # of two activations
+
+
+def test_functors(program):
+    printed = program("functors").output()
+    assert printed.endswith("32 rows, and 13 functions with the same bits.\n")

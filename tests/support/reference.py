@@ -124,10 +124,10 @@ def _zeta_sum(s, q):
 def _zeta(s, q):
     """As in XLA where it has no value."""
     is_pole = q <= 0 and q == mpmath.floor(q)
-    if s == 1 or (is_pole and mpmath.fmod(s, 2) == 0):
+    if s == 1 or (is_pole and s % 2 == 0):
         return mpmath.inf
     invalid = s < 1 or is_pole or mpmath.isinf(s) or mpmath.isinf(q)
-    if invalid or (q < 0 and s != mpmath.floor(s)):
+    if invalid or (q < 0 and s % 1 != 0):
         return mpmath.nan
     return _zeta_sum(s, q)
 
@@ -138,8 +138,8 @@ def _polygamma(n, x):
         return _digamma(x)
     if n < 0 or mpmath.isinf(n) or n != mpmath.floor(n):
         return mpmath.nan
-    sum_ = _zeta(mpmath.mpf(float(n + 1)), x)
-    sign = -1 if mpmath.fmod(n, 2) == 0 else 1
+    sum_ = _zeta(int(n) + 1, x)  # exact, and so even or odd, where n + 1 would be rounded
+    sign = -1 if n % 2 == 0 else 1
     return sign * sum_ * mpmath.gamma(n + 1) if mpmath.isfinite(sum_) else sign * sum_
 
 

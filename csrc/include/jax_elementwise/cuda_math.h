@@ -59,16 +59,17 @@ using ForMixed =
 
 }  // namespace jax_elementwise
 
-#define JEW_UNARY_FUNCTIONS(X)                                                                    \
-  X(acos)                                                                                         \
-  X(acosh) X(asin) X(asinh) X(atan) X(atanh) X(cbrt) X(ceil) X(cos) X(cosh) X(erf) X(erfc) X(exp) \
-      X(exp2) X(expm1) X(fabs) X(floor) X(lgamma) X(log) X(log10) X(log1p) X(log2) X(logb)        \
-          X(nearbyint) X(rint) X(round) X(sin) X(sinh) X(sqrt) X(tan) X(tanh) X(tgamma) X(trunc)
+// clang-format off
+#define JEW_UNARY_FUNCTIONS(X) \
+  X(acos) X(acosh) X(asin) X(asinh) X(atan) X(atanh) X(cbrt) X(ceil) X(cos) X(cosh) X(erf) X(erfc) \
+  X(exp) X(exp2) X(expm1) X(fabs) X(floor) X(lgamma) X(log) X(log10) X(log1p) X(log2) X(logb) \
+  X(nearbyint) X(rint) X(round) X(sin) X(sinh) X(sqrt) X(tan) X(tanh) X(tgamma) X(trunc)
 #define JEW_BINARY_FUNCTIONS(X) \
   X(atan2) X(copysign) X(fdim) X(fmax) X(fmin) X(fmod) X(hypot) X(nextafter) X(pow) X(remainder)
 #define JEW_CLASSIFICATIONS(X) X(isfinite) X(isinf) X(isnan) X(signbit)
 #define JEW_TO_INTEGER_FUNCTIONS(X) \
   X(int, ilogb) X(long, lrint) X(long, lround) X(long long, llrint) X(long long, llround)
+// clang-format on
 
 // ---- On a CPU: float ----------------------------------------------------------------------------
 

@@ -1,5 +1,6 @@
 // Functions of CUDA's mathematics that the C library lacks, on a CPU: within 2 units in the last
-// place, of float32 by double and of double by long double.
+// place, of float32 by double and of double by long double. The inverses of erf and erfc are within
+// 4 for double.
 #pragma once
 
 #include <jax_elementwise/platform.h>
@@ -74,22 +75,23 @@ inline double scaled_erfc(double x) {
   return static_cast<double>(sum / (wide * sqrtl(kPi)));
 }
 
-// The inverse of erfc by Halley's method, and of the normal distribution: y in (0, 1].
+// The inverse of erfc for y in (0, 0.5], by Newton's method for its logarithm, which is nearly a
+// parabola.
 inline long double inverse_erfc_of_small(long double y) {
   const long double half_root_pi = sqrtl(kPi) / 2;
   const long double log_term = logl(y * (2 - y)), a = 0.147L;
   const long double b = 2 / (kPi * a) + log_term / 2;  // Winitzki, as for erfinv
   long double x = sqrtl(fmaxl(sqrtl(b * b - log_term / a) - b, 0));
   for (int step = 0; step < 5; ++step) {
-    const long double newton = (erfcl(x) - y) * half_root_pi * expl(x * x);
-    x += newton / (1 + x * newton);
+    const long double value = erfcl(x);
+    x += logl(value / y) * value * half_root_pi * expl(x * x);
   }
   return x;
 }
 inline long double inverse_erfc(long double y) {
   if (!(y > 0 && y < 2)) return y == 0 ? HUGE_VALL : y == 2 ? -HUGE_VALL : NAN;
-  if (y == 1) return 0;
-  return y <= 1 ? inverse_erfc_of_small(y) : -inverse_erfc_of_small(2 - y);
+  if (y > 0.5L && y < 1.5L) return erfinv(static_cast<double>(1 - y));  // exact, and has its digits
+  return y < 1 ? inverse_erfc_of_small(y) : -inverse_erfc_of_small(2 - y);
 }
 
 inline double norm(int count, const double* x) {

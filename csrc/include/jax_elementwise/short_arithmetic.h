@@ -1,9 +1,11 @@
 // Arithmetic of 16-bit floats: every operation rounds once, to nearest even, on every path.
 //
-// So the bits are the same on a GPU and on a CPU (but for the sign and payload of a NaN), whatever
-// the options of the compiler say. On a GPU that takes the rounding modifier `.rn`: PTX allows an
-// `add.f16` or `mul.f16` without one to be fused with its neighbour, which would round a product
-// and a sum once instead of twice. CUDA's own operators have none, and may be fused.
+// So the bits are the same on a GPU and on a CPU, but for the sign and payload of a NaN. On a GPU
+// that takes the rounding modifier `.rn`: PTX allows an `add.f16` or `mul.f16` without one to be
+// fused with its neighbour, which would round a product and a sum once instead of twice. CUDA's own
+// operators have none, and may be fused. Assembler also keeps out what --use_fast_math does to
+// float32; what remains of it are comparisons, to which subnormal bfloat16 are then zeros, and, on
+// a CPU, quotients by way of reciprocals.
 //
 // Elsewhere operations go through float32, which is wide enough: of operands with p bits, the
 // result of + - * / or sqrt that is first rounded to 2p + 2 or more bits rounds to the right p
@@ -15,6 +17,21 @@
 #include <jax_elementwise/dtypes.h>
 
 namespace jax_elementwise {
+
+// A pointer to elements of an array may be cast to one to pairs of them.
+#if defined(__CUDACC__)
+#define JEW_MAY_ALIAS
+#define JEW_ALIGN_PAIR alignas(4)
+#else
+#define JEW_MAY_ALIAS __attribute__((may_alias))
+#define JEW_ALIGN_PAIR __attribute__((aligned(4)))
+#endif
+
+// A function that is compiled where it is used: NVRTC takes 0.1 ms for each other one. It is called
+// as if it were no template, with conversions of its arguments.
+#define JEW_LAZY     \
+  template <int = 0> \
+  JEW_DEVICE
 
 // Two 16-bit floats as one register of 32 bits.
 template <class T>

@@ -1,8 +1,10 @@
-// A 16-bit float with CUDA's name, the pair of it, and their operators. half.h includes this once
-// for each format, with these macros:
+// A 16-bit float with CUDA's name, the pair of it, and their operators. half.h and bfloat16.h
+// include this, with these macros:
 //   JEW_FLOAT, JEW_PAIR          the types: __half, __half2
 //   JEW_FLOAT_RAW, JEW_PAIR_RAW  their bits: __half_raw, __half2_raw
 //   JEW_STORED                   what dtypes.h calls the format: float16
+//   JEW_NAME(a, b)               a##half##b, for names with the word for the format in them
+//   JEW_BROADCAST                what makes a pair of one value: __half2half2
 //
 // They are structs in the global namespace and no aliases of a template, so that a user's calls do
 // not find the functions of jax_elementwise by the types of their arguments.
@@ -18,9 +20,10 @@ struct alignas(4) JEW_PAIR_RAW {
 #define JEW_FROM(T, round)      \
   JEW_DEVICE JEW_FLOAT(T value) \
       : __x(jax_elementwise::round<jax_elementwise::JEW_STORED>(value).bits) {}
-#define JEW_TO(T)                                                     \
-  JEW_DEVICE operator T() const {                                     \
-    return jax_elementwise::integer_of<T>(static_cast<float>(*this)); \
+#define JEW_TO(T)                                                               \
+  JEW_DEVICE operator T() const {                                               \
+    return jax_elementwise::integer_of<T>(                                      \
+        jax_elementwise::short_floats::wide(jax_elementwise::JEW_STORED{__x})); \
   }
 
 // Conversions are implicit, as CUDA's are: an operation with a float is therefore ambiguous, and
@@ -72,28 +75,42 @@ struct JEW_MAY_ALIAS JEW_ALIGN_PAIR JEW_PAIR {
   JEW_DEVICE constexpr operator JEW_PAIR_RAW() const { return {x.__x, y.__x}; }
 };
 
-// To what short_arithmetic.h computes with, and back.
+// To what short_arithmetic.h computes with, and back. The functions below convert by these: a
+// compiler takes long to choose among the constructors and conversions above.
 namespace jax_elementwise::short_floats {
+
 JEW_DEVICE JEW_STORED stored(::JEW_FLOAT x) { return {x.__x}; }
-JEW_DEVICE Lanes<JEW_STORED> stored(::JEW_PAIR x) { return bit_cast<Lanes<JEW_STORED>>(x); }
-JEW_DEVICE ::JEW_FLOAT named(JEW_STORED x) { return ::JEW_FLOAT_RAW{x.bits}; }
-JEW_DEVICE ::JEW_PAIR named(Lanes<JEW_STORED> x) { return bit_cast<::JEW_PAIR>(x); }
+JEW_DEVICE Lanes<JEW_STORED> stored(::JEW_PAIR x) { return {{x.x.__x}, {x.y.__x}}; }
+JEW_DEVICE ::JEW_FLOAT named(JEW_STORED x) { return ::JEW_FLOAT(::JEW_FLOAT_RAW{x.bits}); }
+JEW_DEVICE ::JEW_PAIR named(Lanes<JEW_STORED> x) {
+  return ::JEW_PAIR(::JEW_PAIR_RAW{x.low.bits, x.high.bits});
+}
+JEW_DEVICE float wide(::JEW_FLOAT x) { return Element<JEW_STORED>::widen({x.__x}); }
+JEW_DEVICE ::JEW_FLOAT rounded(JEW_STORED, float x) {
+  return named(Element<JEW_STORED>::narrow(x));
+}
+// 1 in the lanes that have bits.
+JEW_DEVICE ::JEW_PAIR ones(JEW_STORED, uint32 mask) {
+  const uint32 one = Element<JEW_STORED>::narrow(1.0f).bits;
+  return bit_cast<::JEW_PAIR>(mask & (one << 16 | one));
+}
+
 }  // namespace jax_elementwise::short_floats
 
 // ---- Functions of values, and of pairs ----------------------------------------------------------
 
 #define JEW_OF_1(T, name, operation)                   \
-  JEW_DEVICE T name(T x) {                             \
+  JEW_LAZY T name(T x) {                               \
     namespace ops = jax_elementwise::short_floats;     \
     return ops::named(ops::operation(ops::stored(x))); \
   }
 #define JEW_OF_2(T, name, operation)                                   \
-  JEW_DEVICE T name(T x, T y) {                                        \
+  JEW_LAZY T name(T x, T y) {                                          \
     namespace ops = jax_elementwise::short_floats;                     \
     return ops::named(ops::operation(ops::stored(x), ops::stored(y))); \
   }
 #define JEW_OF_3(T, name, operation)                                                   \
-  JEW_DEVICE T name(T x, T y, T z) {                                                   \
+  JEW_LAZY T name(T x, T y, T z) {                                                     \
     namespace ops = jax_elementwise::short_floats;                                     \
     return ops::named(ops::operation(ops::stored(x), ops::stored(y), ops::stored(z))); \
   }
@@ -126,12 +143,13 @@ JEW_BOTH(2, __hmin_nan, __hmin2_nan, smaller_or_nan)
 
 // By float32, rounded once: expression of a float x. What the C++ library rounds differently on a
 // GPU and on a CPU may then differ in the last bit.
-#define JEW_MATH(name, expression)                \
-  JEW_DEVICE JEW_FLOAT h##name(JEW_FLOAT value) { \
-    const float x = value;                        \
-    return expression;                            \
-  }                                               \
-  JEW_DEVICE JEW_PAIR h2##name(JEW_PAIR value) { return {h##name(value.x), h##name(value.y)}; }
+#define JEW_MATH(name, expression)                                  \
+  JEW_LAZY JEW_FLOAT h##name(JEW_FLOAT value) {                     \
+    namespace ops = jax_elementwise::short_floats;                  \
+    const float x = ops::wide(value);                               \
+    return ops::rounded(jax_elementwise::JEW_STORED{}, expression); \
+  }                                                                 \
+  JEW_LAZY JEW_PAIR h2##name(JEW_PAIR x) { return JEW_PAIR(h##name(x.x), h##name(x.y)); }
 JEW_MATH(sqrt, jax_elementwise::exact_sqrt(x))
 JEW_MATH(rcp, jax_elementwise::exact_div(1.0f, x))
 JEW_MATH(rsqrt, rsqrtf(x))
@@ -151,31 +169,23 @@ JEW_MATH(rint, rintf(x))
 JEW_MATH(trunc, truncf(x))
 #undef JEW_MATH
 
-JEW_DEVICE bool __hisnan(JEW_FLOAT x) {
-  return jax_elementwise::short_floats::is_nan(jax_elementwise::JEW_STORED{x.__x});
-}
-JEW_DEVICE JEW_PAIR __hisnan2(JEW_PAIR x) { return {float(__hisnan(x.x)), float(__hisnan(x.y))}; }
-// As in CUDA, the sign of the infinity.
-JEW_DEVICE int __hisinf(JEW_FLOAT x) {
-  const unsigned int bits = jax_elementwise::bit_cast<unsigned int>(static_cast<float>(x));
-  return bits == 0x7f800000u ? 1 : bits == 0xff800000u ? -1 : 0;
-}
-
 // An expression of floats a and b: of values; 1 or 0 per lane; true in both lanes; and all bits of
 // a lane. `u` in a name is true where one is NaN.
 #define JEW_COMPARISON(name, expression)                                                    \
-  JEW_DEVICE bool __h##name(JEW_FLOAT x, JEW_FLOAT y) {                                     \
-    const float a = x, b = y;                                                               \
+  JEW_LAZY bool __h##name(JEW_FLOAT x, JEW_FLOAT y) {                                       \
+    const float a = jax_elementwise::short_floats::wide(x);                                 \
+    const float b = jax_elementwise::short_floats::wide(y);                                 \
     return expression;                                                                      \
   }                                                                                         \
-  JEW_DEVICE JEW_PAIR __h##name##2(JEW_PAIR x, JEW_PAIR y) {                                \
-    return {float(__h##name(x.x, y.x)), float(__h##name(x.y, y.y))};                        \
-  }                                                                                         \
-  JEW_DEVICE bool __hb##name##2(JEW_PAIR x, JEW_PAIR y) {                                   \
+  JEW_LAZY bool __hb##name##2(JEW_PAIR x, JEW_PAIR y) {                                     \
     return __h##name(x.x, y.x) && __h##name(x.y, y.y);                                      \
   }                                                                                         \
-  JEW_DEVICE unsigned int __h##name##2_mask(JEW_PAIR x, JEW_PAIR y) {                       \
+  JEW_LAZY unsigned int __h##name##2_mask(JEW_PAIR x, JEW_PAIR y) {                         \
     return (__h##name(x.x, y.x) ? 0xffffu : 0u) | (__h##name(x.y, y.y) ? 0xffff0000u : 0u); \
+  }                                                                                         \
+  JEW_LAZY JEW_PAIR __h##name##2(JEW_PAIR x, JEW_PAIR y) {                                  \
+    return jax_elementwise::short_floats::ones(jax_elementwise::JEW_STORED{},               \
+                                               __h##name##2_mask(x, y));                    \
   }
 JEW_COMPARISON(eq, a == b)
 JEW_COMPARISON(ne, a<b || a> b)
@@ -191,29 +201,38 @@ JEW_COMPARISON(gtu, !(a <= b))
 JEW_COMPARISON(geu, !(a < b))
 #undef JEW_COMPARISON
 
+JEW_LAZY bool __hisnan(JEW_FLOAT x) { return __hneu(x, x); }
+JEW_LAZY JEW_PAIR __hisnan2(JEW_PAIR x) { return __hneu2(x, x); }
+// As in CUDA, the sign of the infinity.
+JEW_LAZY int __hisinf(JEW_FLOAT x) {
+  const float value = jax_elementwise::short_floats::wide(x);
+  const unsigned int bits = jax_elementwise::bit_cast<unsigned int>(value);
+  return bits == 0x7f800000u ? 1 : bits == 0xff800000u ? -1 : 0;
+}
+
 // ---- Operators ----------------------------------------------------------------------------------
 
-#define JEW_ARITHMETIC(symbol, T, function)                                       \
-  JEW_DEVICE T operator symbol(const T& x, const T& y) { return function(x, y); } \
-  JEW_DEVICE T& operator symbol## = (T & x, const T& y) { return x = function(x, y); }
-#define JEW_STEP(symbol, T, one)                                           \
-  JEW_DEVICE T& operator symbol##symbol(T& x) { return x = x symbol one; } \
-  JEW_DEVICE T operator symbol##symbol(T& x, int) {                        \
-    const T before = x;                                                    \
-    x = x symbol one;                                                      \
-    return before;                                                         \
+#define JEW_ARITHMETIC(symbol, T, function)                                     \
+  JEW_LAZY T operator symbol(const T& x, const T& y) { return function(x, y); } \
+  JEW_LAZY T& operator symbol## = (T & x, const T& y) { return x = function(x, y); }
+#define JEW_STEP(symbol, T, function, one)                                   \
+  JEW_LAZY T& operator symbol##symbol(T& x) { return x = function(x, one); } \
+  JEW_LAZY T operator symbol##symbol(T& x, int) {                            \
+    const T before = x;                                                      \
+    x = function(x, one);                                                    \
+    return before;                                                           \
   }
 #define JEW_COMPARE(symbol, T, function) \
-  JEW_DEVICE bool operator symbol(const T& x, const T& y) { return function(x, y); }
+  JEW_LAZY bool operator symbol(const T& x, const T& y) { return function(x, y); }
 
 JEW_ARITHMETIC(+, JEW_FLOAT, __hadd)
 JEW_ARITHMETIC(-, JEW_FLOAT, __hsub)
 JEW_ARITHMETIC(*, JEW_FLOAT, __hmul)
 JEW_ARITHMETIC(/, JEW_FLOAT, __hdiv)
-JEW_STEP(+, JEW_FLOAT, JEW_FLOAT(1.0f))
-JEW_STEP(-, JEW_FLOAT, JEW_FLOAT(1.0f))
-JEW_DEVICE JEW_FLOAT operator+(const JEW_FLOAT& x) { return x; }
-JEW_DEVICE JEW_FLOAT operator-(const JEW_FLOAT& x) { return __hneg(x); }
+JEW_STEP(+, JEW_FLOAT, __hadd, JEW_FLOAT(1.0f))
+JEW_STEP(-, JEW_FLOAT, __hsub, JEW_FLOAT(1.0f))
+JEW_LAZY JEW_FLOAT operator+(const JEW_FLOAT& x) { return x; }
+JEW_LAZY JEW_FLOAT operator-(const JEW_FLOAT& x) { return __hneg(x); }
 JEW_COMPARE(==, JEW_FLOAT, __heq)
 JEW_COMPARE(!=, JEW_FLOAT, __hneu)
 JEW_COMPARE(<, JEW_FLOAT, __hlt)
@@ -225,10 +244,10 @@ JEW_ARITHMETIC(+, JEW_PAIR, __hadd2)
 JEW_ARITHMETIC(-, JEW_PAIR, __hsub2)
 JEW_ARITHMETIC(*, JEW_PAIR, __hmul2)
 JEW_ARITHMETIC(/, JEW_PAIR, __h2div)
-JEW_STEP(+, JEW_PAIR, JEW_PAIR(1.0f, 1.0f))
-JEW_STEP(-, JEW_PAIR, JEW_PAIR(1.0f, 1.0f))
-JEW_DEVICE JEW_PAIR operator+(const JEW_PAIR& x) { return x; }
-JEW_DEVICE JEW_PAIR operator-(const JEW_PAIR& x) { return __hneg2(x); }
+JEW_STEP(+, JEW_PAIR, __hadd2, JEW_PAIR(1.0f, 1.0f))
+JEW_STEP(-, JEW_PAIR, __hsub2, JEW_PAIR(1.0f, 1.0f))
+JEW_LAZY JEW_PAIR operator+(const JEW_PAIR& x) { return x; }
+JEW_LAZY JEW_PAIR operator-(const JEW_PAIR& x) { return __hneg2(x); }
 JEW_COMPARE(==, JEW_PAIR, __hbeq2)
 JEW_COMPARE(!=, JEW_PAIR, __hbneu2)
 JEW_COMPARE(<, JEW_PAIR, __hblt2)
@@ -239,5 +258,15 @@ JEW_COMPARE(>=, JEW_PAIR, __hbge2)
 #undef JEW_STEP
 #undef JEW_ARITHMETIC
 
-JEW_DEVICE JEW_FLOAT __ldg(const JEW_FLOAT* address) { return *address; }
-JEW_DEVICE JEW_PAIR __ldg(const JEW_PAIR* address) { return *address; }
+JEW_LAZY JEW_FLOAT __ldg(const JEW_FLOAT* address) { return *address; }
+JEW_LAZY JEW_PAIR __ldg(const JEW_PAIR* address) { return *address; }
+
+#include <jax_elementwise/short_conversions.h>
+
+#undef JEW_FLOAT
+#undef JEW_PAIR
+#undef JEW_FLOAT_RAW
+#undef JEW_PAIR_RAW
+#undef JEW_STORED
+#undef JEW_NAME
+#undef JEW_BROADCAST

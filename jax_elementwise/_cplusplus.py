@@ -1,0 +1,134 @@
+"""C++ that users wrote, as far as it must be understood: its functor, and what it includes."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping
+
+__all__ = ["Headers", "Struct", "find_struct", "without_comments"]
+
+_NO_CODE = re.compile(r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\])*\"", re.DOTALL)
+_CALL = re.compile(r"\b(\w+)\s+operator\s*\(\s*\)\s*\(")
+
+# The macro by which a header is included once.
+_GUARD = re.compile(r"(?:\s|//[^\n]*|/\*.*?\*/)*#\s*ifndef\s+(\w+)\s+#\s*define\s+\1\b", re.DOTALL)
+
+# What these headers declare is there without them.
+_PROVIDED = re.compile(r"cuda|cuda_(bf16|fp16|fp8|runtime)|c?math|c?std(def|int)")
+
+
+def without_comments(text: str) -> str:
+    """The text with spaces in the place of comments and strings."""
+    return _NO_CODE.sub(" ", text)
+
+
+@dataclasses.dataclass(frozen=True)
+class Struct:
+    """A class with an ``operator()``.
+
+    Attributes:
+      name: of the class.
+      is_template: whether it is a template of one type, which is then that of the first input.
+      parameters: the names of those of ``operator()``.
+      returns_void: whether results are parameters.
+    """
+
+    name: str
+    is_template: bool
+    parameters: tuple[str, ...]
+    returns_void: bool
+
+
+def find_struct(text: str, name: str | None) -> Struct | None:
+    """The class with an ``operator()``: the one of that name, or else the last one.
+
+    Raises:
+      ValueError: for an ``operator()`` outside of a class, and for a template of more than a type.
+    """
+    code = without_comments(text)
+    if not re.search(r"\boperator\s*\(\s*\)", code):
+        return None
+    # The class of a template's parameter is none.
+    classes = list(
+        re.finditer(r"(\btemplate\s*<([^<>]*)>\s*)?\b(?:struct|class)\s+(\w+)\b[^;{(<>]*\{", code)
+    )
+    ends = [match.start() for match in classes[1:]] + [len(code)]
+    found = {
+        match[3]: _struct(match, call, code)
+        for match, end in zip(classes, ends, strict=False)
+        if (call := _CALL.search(code, match.end(), end))
+    }
+    if not found:
+        raise ValueError("source has an operator() but no struct around it")
+    return found[name] if name in found else found[list(found)[-1]]
+
+
+def _struct(match: re.Match[str], call: re.Match[str], code: str) -> Struct:
+    name, parameters = match[3], match[2]
+    if parameters is not None and not re.fullmatch(r"\s*(class|typename)\s+\w+\s*", parameters):
+        raise ValueError(
+            f"{name!r} is a template of more than one type. Make its operator() the template, or "
+            "call it: give the struct as preamble, and as source what creates and calls it"
+        )
+    return Struct(name, parameters is not None, _parameters(code[call.end() :]), call[1] == "void")
+
+
+def _parameters(code: str) -> tuple[str, ...]:
+    """The names of the parameters that code begins with, up to the parenthesis."""
+    depth, parts = 0, [""]
+    for character in code:
+        if character == ")" and depth == 0:
+            break
+        depth += (character in "(<[{") - (character in ")>]}")
+        if character == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += character
+    words = [re.findall(r"\w+", part.split("=")[0]) for part in parts]
+    names = tuple(each[-1] if each else "" for each in words)
+    return () if names in (("",), ("void",)) else names
+
+
+class Headers:
+    """The headers that a text may include; each is written out where it is first included.
+
+    The numbers of the user's lines stay: markers say where a header begins and ends.
+    """
+
+    def __init__(self, texts: Mapping[str, str]) -> None:
+        self._texts = texts
+        self._seen: set[str] = set()
+
+    def expand(self, text: str, file: str) -> str:
+        """The text with its headers inside; ``file`` is its own name."""
+        lines = []
+        for number, line in enumerate(text.split("\n"), start=1):
+            inner, rest = self._split(line)
+            lines += [*inner, f'#line {number + 1} "{file}"'] if inner else [rest]
+        return "\n".join(lines)
+
+    def take(self, text: str) -> tuple[str, str]:
+        """The text without its headers, and those, to stand before it."""
+        split = [self._split(line) for line in text.split("\n")]
+        return "\n".join(rest for _, rest in split), "\n".join(
+            h for inner, _ in split for h in inner
+        )
+
+    def _split(self, line: str) -> tuple[list[str], str]:
+        """What a line includes, and what is left of it."""
+        match = re.fullmatch(r"\s*#\s*include\s*[<\"]([^>\"]+)[>\"]\s*(?://.*)?", line)
+        if match is None:
+            return [], "" if re.fullmatch(r"\s*#\s*pragma\s+once\s*", line) else line
+        name = match[1]
+        if name in self._texts and name not in self._seen:
+            self._seen.add(name)
+            text = self._texts[name]
+            # Another functor of a kernel may have had the header too, in a namespace of its own.
+            undefined = [f"#undef {guard[1]}" for guard in [_GUARD.match(text)] if guard]
+            return [*undefined, f'#line 1 "{name}"', self.expand(text, name)], ""
+        if name in self._texts or _PROVIDED.fullmatch(name.removesuffix(".h")):
+            return [], ""
+        raise ValueError(
+            f"the header {name!r} is not there: give its text, as in headers={{{name!r}: ...}}"
+        )

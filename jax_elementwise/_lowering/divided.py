@@ -1,0 +1,89 @@
+"""A call in a program that XLA divides among devices: each device does its part, nothing moves.
+
+Of a custom call XLA knows nothing, so it gathers all operands on every device. This one says
+that it treats all elements alike: every dimension but the last is a batch dimension. The last one,
+added for that, has one element.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.core import ShapedArray
+from jax.extend.core import Primitive
+from jax.interpreters import mlir
+
+from jax_elementwise import _compat
+from jax_elementwise._codegen.kernel import Kernel, kernel_for
+from jax_elementwise._index import Index, with_index
+from jax_elementwise._lowering import custom_call
+
+if TYPE_CHECKING:
+    from jax_elementwise._functor import Functor
+
+__all__ = ["kernel_of_call", "lower"]
+
+
+def kernel_of_call(ctx: Any, functor: Functor, options: Any, index: Index | None) -> Kernel:
+    """The kernel of a call that is being lowered; it reads the index, since a part has others."""
+    result = (*ctx.avals_out[0].shape, 1)
+    shapes = [result if aval.shape else () for aval in ctx.avals_in]
+    shapes = with_index(index, shapes, result)
+    return kernel_for(functor, shapes, result, fast_math=options.fast_math, aliases=options.aliases)
+
+
+def lower(
+    ctx: Any, *operands: Any, kernel: Kernel, functor: Functor, options: Any, index: Index | None
+) -> Any:
+    """The custom call, on operands with all dimensions of the results, or none.
+
+    One that is broadcast along some of them is written out, which each device does for its part: a
+    dimension of one element could not be divided with the others.
+    """
+    shape = ctx.avals_out[0].shape
+    types = tuple(aval.dtype for aval in ctx.avals_out)
+
+    def call(*arrays: Any) -> list[Any]:
+        if index is not None:
+            dtype = functor.in_avals[index.position].dtype
+            arrays = (*with_index(index, arrays, index.array(dtype)),)
+        spread = [
+            lax.expand_dims(jnp.broadcast_to(x, shape), (len(shape),)) if x.ndim else x
+            for x in arrays
+        ]
+        results = _divided_p.bind(*spread, kernel=kernel, options=options, types=types)
+        return [lax.squeeze(result, (len(shape),)) for result in results]
+
+    # Where mesh axes are explicit, shard_map has made every array local.
+    ctx = ctx.replace(
+        avals_in=[ShapedArray(a.shape, a.dtype, a.weak_type) for a in ctx.avals_in],
+        avals_out=[ShapedArray(a.shape, a.dtype, a.weak_type) for a in ctx.avals_out],
+    )
+    return mlir.lower_fun(call, multiple_results=True)(ctx, *operands)
+
+
+def _abstract_eval(*avals: Any, kernel: Kernel, options: Any, types: tuple[Any, ...]) -> list[Any]:
+    del kernel, options
+    shape = next(aval.shape for aval in avals if aval.shape)
+    return [ShapedArray(shape, dtype) for dtype in types]
+
+
+def _lower(ctx: Any, *operands: Any, kernel: Kernel, options: Any, types: Any) -> Any:
+    del types
+    return custom_call.lower(
+        ctx,
+        *operands,
+        kernel=kernel,
+        options=options,
+        extra=_compat.batch_attributes(ctx, operands),
+    )
+
+
+_divided_p = Primitive("elementwise_divided")
+_divided_p.multiple_results = True
+_divided_p.def_abstract_eval(_abstract_eval)
+mlir.register_lowering(_divided_p, _lower)
+jax.ffi.register_ffi_target_as_batch_partitionable(custom_call.TARGET)
