@@ -29,7 +29,8 @@ class Struct:
 
     Attributes:
       name: of the class.
-      is_template: whether it is a template of one type, which is then that of the first input.
+      is_template: whether it is a template of one type, which is then that of the first input;
+        further parameters have defaults.
       parameters: the names of those of ``operator()``.
       returns_void: whether results are parameters.
     """
@@ -65,13 +66,15 @@ def find_struct(text: str, name: str | None) -> Struct | None:
 
 
 def _struct(match: re.Match[str], call: re.Match[str], code: str) -> Struct:
-    name, parameters = match[3], match[2]
-    if parameters is not None and not re.fullmatch(r"\s*(class|typename)\s+\w+\s*", parameters):
+    name, template = match[3], match[2]
+    first, *others = (template or "class T").split(",")
+    is_type = re.fullmatch(r"\s*(class|typename)\s+\w+\s*", first)
+    if not is_type or any("=" not in other for other in others):
         raise ValueError(
             f"{name!r} is a template of more than one type. Make its operator() the template, or "
             "call it: give the struct as preamble, and as source what creates and calls it"
         )
-    return Struct(name, parameters is not None, _parameters(code[call.end() :]), call[1] == "void")
+    return Struct(name, template is not None, _parameters(code[call.end() :]), call[1] == "void")
 
 
 def _parameters(code: str) -> tuple[str, ...]:

@@ -222,7 +222,11 @@ def _assigned(
 ) -> tuple[Parameter, ...] | None:
     """The results of an expression or of statements; one that is never assigned is returned."""
     code = without_comments(text)
-    missing = [o for o in outputs or () if o.name and not re.search(rf"\b{o.name}\b", code)]
+    missing = [
+        o
+        for o in outputs or ()
+        if o.name and o.name not in _KEYWORDS and not re.search(rf"\b{re.escape(o.name)}\b", code)
+    ]
     if not missing or outputs is None:
         return outputs
     if len(outputs) > 1:
@@ -238,7 +242,8 @@ def _check(source: Source) -> None:
             raise ValueError(f"{source.name!r}: {each!r} cannot be a name in C++")
         if names.count(each) > 1:
             raise ValueError(f"{source.name!r} has two parameters {each!r}")
-    if source.struct is None and source.assigns and not all(p.name for p in source.outputs or ()):
+    outputs = source.outputs or ()
+    if source.struct is None and len(outputs) > 1 and not all(p.name for p in outputs):
         raise ValueError(
             f"{source.name!r}: several results need names to assign to, as in "
             "outputs='float s, float d'"

@@ -14,8 +14,8 @@ import jax_elementwise as je
 
 ROOT = pathlib.Path(je.__file__).parent
 PUBLIC = {
-    "CacheInfo", "CompileError", "ElementwiseFunction", "cache_info", "clear_cache", "cmake_dir",
-    "elementwise", "include_dir",
+    "CacheInfo", "CompileError", "CudaFunctor", "ElementwiseFunction", "cache_info", "clear_cache",
+    "cmake_dir", "cuda_functor", "elementwise", "include_dir",
 }  # fmt: skip
 
 MODULES = sorted(

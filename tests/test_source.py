@@ -65,7 +65,7 @@ def test_statements(text):
     ids=str,
 )
 def test_names_of_results_make_assignments(outputs, assigns):
-    assert parsed("s = x;", inputs="T x", outputs=outputs).assigns == assigns
+    assert parsed("s = d = x;", inputs="T x", outputs=outputs).assigns == assigns
 
 
 STRUCTS = {
@@ -134,7 +134,7 @@ STRUCTS = {
 def test_structs(case):
     text, struct, inputs = STRUCTS[case]
     source = parsed(text)
-    assert (source.struct, source.name) == (struct, struct)
+    assert (source.struct.name, source.name) == (struct, struct)
     assert names(source.inputs) == inputs
     assert not any(p.type for p in source.inputs)
     assert not source.is_expression
@@ -145,10 +145,31 @@ def test_structs(case):
 def test_the_name_chooses_among_structs():
     text = STRUCTS["several"][0]
     source = parsed(text, name="First")
-    assert (source.struct, source.name, names(source.inputs)) == ("First", "First", ["a"])
+    assert (source.struct.name, source.name, names(source.inputs)) == ("First", "First", ["a"])
     source = parsed(text, name="other")
-    assert (source.struct, source.name, names(source.inputs)) == ("Last", "other", ["b", "c"])
-    assert parsed(text, name="Data").struct == "Last"  # which is no functor
+    assert (source.struct.name, source.name, names(source.inputs)) == ("Last", "other", ["b", "c"])
+    assert parsed(text, name="Data").struct.name == "Last"  # which is no functor
+
+
+def test_templates_and_results():
+    structs = {
+        text: parsed(text, outputs=outputs).struct
+        for text, outputs in (
+            ("template <typename T> struct A { T operator()(T x) const; };", None),
+            ("struct A { template <class T> T operator()(T x) const; };", None),
+            ("struct A { void operator()(float x, float& y) const; };", "float32"),
+        )
+    }
+    assert [s.is_template for s in structs.values()] == [True, False, False]
+    assert [s.returns_void for s in structs.values()] == [False, False, True]
+
+
+def test_a_result_that_is_not_assigned_is_returned():
+    source = parsed("x * 2", inputs="T x", outputs="T twice")
+    assert source.is_expression
+    assert not source.assigns
+    assert names(source.outputs) == [""]
+    assert parsed("twice = x * 2;", inputs="T x", outputs="T twice").assigns
 
 
 def test_a_structs_results_and_index_are_no_inputs():
