@@ -9,7 +9,7 @@ from collections.abc import Mapping
 __all__ = ["Headers", "Struct", "find_struct", "without_comments"]
 
 _NO_CODE = re.compile(r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\])*\"", re.DOTALL)
-_CALL = re.compile(r"\b(\w+)\s+operator\s*\(\s*\)\s*\(")
+_CALL = re.compile(r"(\w+|[>&*)])\s*\boperator\s*\(\s*\)\s*\(")
 
 # The macro by which a header is included once.
 _GUARD = re.compile(r"(?:\s|//[^\n]*|/\*.*?\*/)*#\s*ifndef\s+(\w+)\s+#\s*define\s+\1\b", re.DOTALL)

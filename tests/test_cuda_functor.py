@@ -327,7 +327,7 @@ BROKEN = {
     "assignment": ("\nz = nope;", {"outputs": "float z"}, "f:2:", "nope"),
     "struct": ("struct f {\n float operator()(float x) const {\n  return nope; }\n};",
                {"inputs": None}, "f:3:", "nope"),
-    "template": ("struct f {\n template <class T>\n T operator()(T x) const {\n return x.nope; } };",
+    "template": ("struct f {\n template <class T>\n T operator()(T x) const {\n return x.nope;}};",
                  {"inputs": None}, "f:4:", "nope"),
     "preamble": ("x", {"preamble": "#include <cmath>\n\nfloat g() { return nope; }"},
                  "f, preamble:3:", "nope"),

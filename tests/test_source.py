@@ -122,6 +122,14 @@ STRUCTS = {
         ["p", "x"],
     ),
     "index": ("struct A { float operator()(float x, long long k) const; };", "A", ["x", "k"]),
+    "types_of_results": (
+        "struct A { Complex<float> operator()(float x) const; int n; };\n"
+        "struct B { const T*operator()(float y) const; };\n"
+        "struct C { decltype(auto) operator()(float z) const; };\n"
+        "struct D { float &operator()(float u, float v) const; };",
+        "D",
+        ["u", "v"],
+    ),
     "newlines": (
         "struct\nA\n{\nfloat\noperator()\n(\nfloat\nx\n,\nconst int *\ny\n)\nconst;\n};",
         "A",
@@ -149,6 +157,11 @@ def test_the_name_chooses_among_structs():
     source = parsed(text, name="other")
     assert (source.struct.name, source.name, names(source.inputs)) == ("Last", "other", ["b", "c"])
     assert parsed(text, name="Data").struct.name == "Last"  # which is no functor
+
+
+@pytest.mark.parametrize("name", "ABC")
+def test_types_of_results_may_be_more_than_a_word(name):
+    assert parsed(STRUCTS["types_of_results"][0], name=name).struct.name == name
 
 
 def test_templates_and_results():

@@ -113,6 +113,26 @@ ERRORS = {
     "jvp": (TypeError, "jvp must be a function, not 'x'", "x", {"jvp": "x"}),
     "lowering": (ValueError, "lowering must be one of .*not 'gpu'", "x", {"lowering": "gpu"}),
     "aliases": (TypeError, "input_output_aliases", "x", {"input_output_aliases": 3}),
+    "void": (
+        ValueError, r"'A': operator\(\) returns nothing, so outputs= must give the types",
+        "struct A { void operator()(float x, float& y) const; };", {"inputs": None},
+    ),
+    "one_result": (
+        ValueError, r"'Add': operator\(\) returns one result, and outputs= names 2. For several",
+        STRUCT, {"inputs": None, "outputs": ["float", "float"]},
+    ),
+    "never_assigned": (
+        ValueError, "'f' never assigns to the result 'd'",
+        "s = x;", {"name": "f", "outputs": "float s, float d"},
+    ),
+    "template_of_two": (
+        ValueError, "'A' is a template of more than one type. Make its operator",
+        "template <class T, class U> struct A { T operator()(T x) const; };", {"inputs": None},
+    ),
+    "template_of_a_number": (
+        ValueError, "'A' is a template of more than one type",
+        "template <int N> struct A { int operator()(int x) const; };", {"inputs": None},
+    ),
 }  # fmt: skip
 
 

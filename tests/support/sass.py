@@ -54,6 +54,11 @@ def opcodes(cubin: bytes) -> list[str]:
     return _INSTRUCTION.findall(_disassembly(cubin))
 
 
+def instructions(cubin: bytes) -> list[str]:
+    """Every instruction with its operands."""
+    return re.findall(r"/\*[0-9a-f]{4,}\*/\s+(.*?) ;", _disassembly(cubin))
+
+
 def opcodes_by_kernel(cubin: bytes) -> dict[str, list[str]]:
     """The same by the mangled names of kernels."""
     _, *parts = re.split(r"^\.text\.(\w+):$", _disassembly(cubin), flags=re.MULTILINE)
