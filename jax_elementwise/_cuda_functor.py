@@ -39,7 +39,9 @@ class CudaFunctor(ElementwiseFunction):
     def __repr__(self) -> str:
         return f"<CUDA functor {self._source.name}>"
 
-    def check(self, *args: Any, rtol: float | None = None, atol: float | None = None) -> None:
+    def check(
+        self, *args: Any, rtol: float | None = None, atol: float | None = None, **kwargs: Any
+    ) -> None:
         """Compares the functor with its reference, and its ``jvp`` with the reference's.
 
         Args:
@@ -48,6 +50,7 @@ class CudaFunctor(ElementwiseFunction):
             last place for float32 and float64, one for narrower floats.
           atol: likewise, absolute; by default a 256th of what ``rtol`` allows of the largest
             result.
+          **kwargs: as ``*args``.
 
         Raises:
           AssertionError: where they differ, with the operands of the worst element.
@@ -56,7 +59,7 @@ class CudaFunctor(ElementwiseFunction):
         reference = self._rules.reference
         if reference is None:
             raise ValueError(f"{self._source.name!r} has no reference= to compare it with")
-        operands = self._operands(args, {})
+        operands = self._operands(args, kwargs)
         # By XLA: what a kernel is compared with must not be one.
         by_reference = CudaFunctor(
             self._source, Rules(reference), Options(False, "xla", self._options.aliases)
