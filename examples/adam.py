@@ -4,8 +4,8 @@ Needs the extra ``test`` (scikit-learn; optax to compare with, where it is insta
 
 The new parameter and both moments are three results of one function, so on a GPU the update of an
 array is one kernel: it reads four arrays once, and writes three in place of what it read. The
-functions are wrapped twice: as a ``GradientTransformation`` like those of optax, which fits into
-``optax.chain``, and as a step in place, which XLA need not fuse anything with.
+rule comes in two forms: a ``GradientTransformation`` like those of optax, which fits into
+``optax.chain``, and a step that gives the new parameters at once, in place of the old ones.
 
 The network of ``digits.py`` is trained, with parameters and moments divided among all devices: each
 gathers the parameters for its part of a batch, and updates its own part of them. Training with this
@@ -101,14 +101,20 @@ class GradientTransformation(NamedTuple):
     update: Any
 
 
-def adam(**options):
+def adam(mesh=None, **options):
     """Adam, by functions of this package.
 
-    Where the caller of ``apply`` donates parameters and state, they are updated in place.
+    Where the caller of ``apply`` donates parameters and state, they are updated in place. Over a
+    mesh with an automatic axis that takes ``shard_map``: XLA forgets what is in place when it
+    divides a call by itself. Over an explicit axis it does not have to.
     """
     rule = Adam(**options)
     step = je.elementwise(rule.next, name="adam", input_output_aliases={0: 0, 1: 1, 2: 2})
-    change = je.elementwise(rule.change, name="adam_update", input_output_aliases={1: 0, 2: 1, 3: 2})
+    change = je.elementwise(
+        rule.change, name="adam_update", input_output_aliases={1: 0, 2: 1, 3: 2}
+    )
+    if mesh is not None and AxisType.Auto in mesh.axis_types:
+        step, change = (functools.partial(on_parts, mesh, f) for f in (step, change))
 
     def init(params):
         mu = jax.tree.map(lambda p: jnp.zeros_like(p, dtype=rule.mu_dtype), params)
@@ -136,8 +142,16 @@ def adam(**options):
     return Optimizer(init, update, apply)
 
 
+def on_parts(mesh, function, p, *arrays):
+    """Calls a function of four arrays and scalars on each device's part of them."""
+    spec = spec_of(p)
+    specs = [spec if x.ndim else P() for x in arrays]
+    mapped = jax.shard_map(function, mesh=mesh, in_specs=(spec, *specs), out_specs=(spec,) * 3)
+    return mapped(p, *arrays)
+
+
 def transformation(optimizer):
-    """The part of an optimizer that optax knows: ``optax.chain(..., transformation(adam()))``."""
+    """What optax knows of an optimizer, as for ``optax.chain``."""
     kind = GradientTransformation if optax is None else optax.GradientTransformation
     return kind(optimizer.init, optimizer.update)
 
@@ -203,7 +217,7 @@ def put(mesh, tree, spec=None):
 
 
 def constrained(mesh, x, spec):
-    """The array, divided like that: a matter of types over explicit axes, and a wish to XLA else."""
+    """The array, divided like that: over explicit axes by its type, else as a wish to XLA."""
     if AxisType.Explicit in mesh.axis_types:
         return jax.sharding.reshard(x, spec)
     return jax.lax.with_sharding_constraint(x, NamedSharding(mesh, spec))
@@ -254,7 +268,7 @@ def train(mesh, optimizer, steps):
 
 def compare_curves(mesh, steps, options):
     """Trains with every Adam there is; returns the largest difference of each curve from ours."""
-    ours = adam(**options)
+    ours = adam(mesh, **options)
     others = {"by its updates": by_updates(transformation(ours)), "jax.numpy": plain(**options)}
     if optax is not None:
         clip = optax.clip_by_global_norm(1e6)  # of what is never that large
@@ -263,7 +277,7 @@ def compare_curves(mesh, steps, options):
     curve = train(mesh, ours, steps)
     print(f"training: loss {curve[0]:.3f} to {curve[-1]:.3f} in {steps} steps")
     assert curve[-1] < curve[0] / 2, curve
-    # Rounding alone may differ; training magnifies it, and so does a moment of 8 bits.
+    # Rounding alone may differ; training magnifies it, the more of a moment of 16 bits.
     allowed = 1e-2 if options["mu_dtype"] is None else 1e-1
     for name, other in others.items():
         difference = np.abs(train(mesh, other, steps) - curve).max() / curve[0]
@@ -304,6 +318,7 @@ class Update:
         return (time.perf_counter() - began) / calls
 
     def kernels(self):
+        """Calls of kernels of ours in the program."""
         return self.executable.as_text().count('custom_call_target="jax_elementwise_kernel"')
 
     def memory(self):
@@ -341,7 +356,7 @@ def measure(mesh, size, calls, repeats, options):
     count = jax.device_count()
     print(f"an update of {size:,} parameters moves {moved:,} bytes, {moved // count:,} per device")
 
-    ours = Update(mesh, adam(**options), size)
+    ours = Update(mesh, adam(mesh, **options), size)
     before, _ = peak()
     temporary = check_memory("ours", ours, size, mu_dtype)
     assert temporary < max(size // count, 1 << 16), "something of the size of an array is copied"
@@ -363,7 +378,7 @@ def measure(mesh, size, calls, repeats, options):
             times[name].append(update.seconds(calls))
     for name, update in updates.items():
         seconds = statistics.median(times[name])
-        where = f"CUDA kernels: {update.kernels()}" if update.kernels() else "XLA's operations"
+        where = f"kernels: {update.kernels()}" if update.kernels() else "XLA's operations"
         print(f"  {name:8}{where:18}{1e3 * seconds:9.3f} ms {moved / seconds / 1e9:8.0f} GB/s")
     if jax.default_backend() != "gpu":
         print("Without a GPU XLA compiles the same operations for both: expect equal times.")
