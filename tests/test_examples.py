@@ -1,5 +1,6 @@
 """The examples and the benchmarks run as their users run them: as programs."""
 
+import importlib.util
 import json
 import os
 import pathlib
@@ -7,18 +8,21 @@ import re
 import subprocess
 import sys
 
+import pytest
+
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 
-def start(*arguments, cwd=ROOT):
+def start(*arguments, cwd=ROOT, **environment):
     # Without the virtual devices of the other tests, and beside them where there is a GPU.
-    environment = {**os.environ, "XLA_FLAGS": "", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+    shared = {**os.environ, "XLA_FLAGS": "", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+    environment = {**shared, **environment}
     command = [sys.executable, *map(str, arguments)]
     return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True)
 
 
-def run(*arguments, cwd=ROOT):
-    done = start(*arguments, cwd=cwd)
+def run(*arguments, cwd=ROOT, **environment):
+    done = start(*arguments, cwd=cwd, **environment)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -66,6 +70,58 @@ def test_digits_refuses_no_steps():
     done = start("examples/digits.py", "--steps=0")
     assert done.returncode == 2
     assert "invalid positive value: '0'" in done.stderr
+
+
+@pytest.mark.parametrize("mesh", ["explicit", "auto"])
+def test_adam(mesh):
+    arguments = ("examples/adam.py", "--quick", "--mesh", mesh)
+    output = run("-W", "error", *arguments, JAX_PLATFORMS="cpu")  # one device
+    curves = re.findall(r"^  (.+?) +the same curve within (\d\.\de[-+]\d\d)", output, re.MULTILINE)
+    names = ["by its updates", "jax.numpy"]
+    if importlib.util.find_spec("optax"):
+        names += ["in optax.chain", "optax"]
+        assert "  optax " in output.partition("an update of")[2]
+    assert [name for name, _ in curves] == names
+    assert "an update of 65,536 parameters moves 1,835,008 bytes" in output
+    assert "786,436 of them reused for results" in output
+
+
+def test_adam_on_parts_by_kernels_in_place(host_compiler):
+    output = run(
+        "-W", "error", "examples/adam.py", "--quick", "--steps=20", "--mesh=auto",
+        "--mu-dtype=bfloat16", "--weight-decay=0.01",
+        JAX_ELEMENTWISE_LOWERING="kernel",
+        XLA_FLAGS="--xla_force_host_platform_device_count=4",
+        JAX_PLATFORMS="cpu",
+    )  # fmt: skip
+    assert output.startswith("On 4 x cpu")
+    assert "moves 1,572,864 bytes, 393,216 per device" in output
+    assert re.search(r"^  ours +kernels: 1 ", output, re.MULTILINE)
+
+
+@pytest.mark.parametrize("kind", ["explicit", "auto"])
+def test_adam_is_one_kernel_per_array_on_each_device(kind):
+    # Lowered for CUDA, which needs no GPU.
+    program = f"""
+import jax
+import adam
+
+mesh = jax.make_mesh((8,), (adam.AXIS,), axis_types=(adam.KINDS[{kind!r}],))
+with jax.set_mesh(mesh):
+    optimizer = adam.adam(mesh)
+    params, state = adam.start(mesh, optimizer)
+    step = jax.jit(optimizer.apply, donate_argnums=(0, 1))
+    traced = step.trace(params, state, params)
+print(len(jax.tree.leaves(params)))
+print(traced.lower(lowering_platforms=("cuda",)).as_text())
+"""
+    flags = "--xla_force_host_platform_device_count=8"
+    text = run("-c", program, cwd=ROOT / "examples", XLA_FLAGS=flags, JAX_PLATFORMS="cpu")
+    leaves, _, text = text.partition("\n")
+    calls = [line for line in text.splitlines() if "custom_call @jax_elementwise_kernel" in line]
+    assert len(calls) == int(leaves)
+    assert all(line.count("output_operand_alias<") == 3 for line in calls)
+    assert sum("tensor<8x96xf32>" in line for line in calls) == 1  # of 64 x 96 weights
 
 
 def test_kepler(tmp_path):
@@ -122,6 +178,24 @@ for name in apply2.CASES:
 """
     lines = run("-W", "error", "-c", program, cwd=ROOT / "benchmarks").splitlines()
     assert lines == [f"{n} Apply2 scalar traced XLA True" for n in ("add", "mul", "fma", "relu")]
+
+
+def test_launch_needs_a_gpu():
+    done = start("benchmarks/launch.py", JAX_PLATFORMS="cpu")
+    assert done.returncode == 2
+    assert "needs a GPU" in done.stderr
+
+
+def test_launch_measures(host_compiler):
+    # On a CPU, where its numbers mean nothing.
+    program = """
+import launch
+for row in (launch.chain(1 << 10, 3, 1), launch.eager(1 << 10, 3, 1)):
+    print(row["size"], sorted(row["us"]), min(row["us"].values()) > 0, row["custom_calls"])
+"""
+    environment = {"JAX_ELEMENTWISE_LOWERING": "kernel", "JAX_PLATFORMS": "cpu"}
+    lines = run("-W", "error", "-c", program, cwd=ROOT / "benchmarks", **environment).splitlines()
+    assert lines == ["1024 ['XLA', 'ours'] True 3", "1024 ['XLA', 'ours'] True None"]
 
 
 def test_loops_are_kernels_also_in_reverse():

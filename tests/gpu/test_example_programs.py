@@ -11,6 +11,8 @@ COMMANDS = {
     "quickstart": ["quickstart.py"],
     "digits": ["digits.py", "--steps", "30", "--quiet", "--output", "digits.png"],
     "functors": ["functors.py"],
+    "adam": ["adam.py", "--steps", "30", "--size", "4194304"],
+    "adam_auto": ["adam.py", "--steps", "30", "--size", "4194304", "--mesh", "auto"],
 }
 
 
@@ -54,3 +56,11 @@ def test_a_training_step_has_one_kernel_forward_and_one_backward_per_activation(
 def test_functors(program):
     printed = program("functors").output()
     assert printed.endswith("32 rows, and 13 functions with the same bits.\n")
+
+
+@pytest.mark.parametrize("name", ["adam", "adam_auto"])
+def test_adam(name, program):
+    printed = program(name).output()
+    assert printed.count("the same curve within") in (2, 4)  # without optax, and with it
+    assert "an update of 4,194,304 parameters moves 117,440,512 bytes" in printed
+    assert re.search(r"^  ours +kernels: 1 ", printed, re.MULTILINE)
