@@ -186,8 +186,11 @@ def batch_attributes(ctx: Any, operands: Sequence[Any]) -> dict[str, Any]:
     """Attributes of a custom call of whose dimensions, all but the last, XLA may divide any.
 
     Operands have the dimensions of the results, or none. What JAX sends with its own calls of that
-    kind (``jax.lax.linalg``): a count for the partitioner, and a rule for Shardy.
+    kind (``jax.lax.linalg``): a count for the partitioner, and a rule for Shardy. As there, none if
+    dimensions are symbolic, whose sizes would be in the rule: then XLA gathers.
     """
+    if not all(isinstance(n, int) for n in ctx.avals_out[0].shape):
+        return {}
     rank = len(ctx.avals_out[0].shape)
     names = " ".join(f"d{d}" for d in range(rank))
     of = [names if aval.shape else "" for aval in ctx.avals_in]

@@ -174,7 +174,11 @@ def kernels(text):
 
 def collectives(fun, *args):
     """The collective operations of a compiled program."""
-    text = jax.jit(fun).lower(*args).compile().as_text()
+    return collectives_in(jax.jit(fun).lower(*args).compile().as_text())
+
+
+def collectives_in(text):
+    """Those of a program as XLA writes it."""
     names = "all-gather|all-reduce|all-to-all|collective-permute|reduce-scatter"
     return sorted(re.findall(rf"[)\]}}] ({names})(?:-start)?\(", text))
 

@@ -34,7 +34,7 @@ def per_device(primitive: Primitive, rule: Callable[..., Any]) -> Callable[..., 
     def lower(ctx: Any, *operands: Any, **params: Any) -> Any:
         result = ctx.avals_out[0]
         mesh = result.sharding.mesh
-        if not any(result.sharding.spec) or AxisType.Explicit not in mesh.axis_types:
+        if AxisType.Explicit not in mesh.axis_types:
             return rule(ctx, *operands, **params)
 
         index, functor = params["index"], params["functor"]
