@@ -37,6 +37,7 @@ __all__ = [
     "is_long_scan",
     "is_partitioned",
     "open_jaxpr",
+    "partitions",
     "scan_operands",
     "subjaxprs",
     "user_location",
@@ -172,14 +173,17 @@ def is_partitioned(ctx: Any) -> bool:
     So it does with a program for several devices, but for what is inside of ``shard_map`` over all
     axes of the mesh; and only with arrays that have dimensions.
     """
-    if not ctx.avals_out[0].shape:
-        return False
+    return bool(ctx.avals_out[0].shape) and partitions(ctx) > 1
+
+
+def partitions(ctx: Any) -> int:
+    """Among how many devices XLA may divide what is being lowered."""
     axes = ctx.module_context.axis_context
     mesh = getattr(axes, "mesh", None)
     if mesh is None:
-        return int(getattr(axes, "num_devices", None) or 1) > 1
+        return int(getattr(axes, "num_devices", None) or 1)
     manual = axes.manual_axes
-    return math.prod(n for name, n in mesh.shape.items() if name not in manual) > 1
+    return math.prod(n for name, n in mesh.shape.items() if name not in manual)
 
 
 def batch_attributes(ctx: Any, operands: Sequence[Any]) -> dict[str, Any]:

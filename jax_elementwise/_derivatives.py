@@ -15,13 +15,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jax.sharding import use_abstract_mesh
 
 from jax_elementwise import _compat
 from jax_elementwise._functor import NO_MESH, Functor
 from jax_elementwise._table import check_captured, table
 
-__all__ = ["jvp", "reduced", "transpose"]
+__all__ = ["guarded", "jvp", "reduced", "transpose"]
 
 
 @functools.lru_cache(maxsize=4096)
@@ -41,6 +42,18 @@ def reduced(
     wanted = [i in results for i in range(len(functor.out_avals))]
     pruned, used = _compat.dce(functor.jaxpr, wanted, keep_inputs=keep_operands)
     return Functor(functor.name, pruned, origin=functor.origin), used
+
+
+@functools.lru_cache(maxsize=4096)
+def guarded(functor: Functor) -> Functor:
+    """A functor with one operand more, a bool. Where it is false, results are 0 at once."""
+
+    def guard(*args: Any) -> list[Any]:
+        zeros = [jnp.zeros((), aval.dtype) for aval in functor.out_avals]
+        return lax.cond(args[-1], functor, lambda *_: zeros, *args[:-1])
+
+    closed = _derive(guard, [*functor.in_avals, jax.ShapeDtypeStruct((), jnp.bool_)])
+    return Functor(f"{functor.name}_guarded", closed, origin=functor.origin)
 
 
 @functools.lru_cache(maxsize=4096)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -21,6 +22,7 @@ __all__ = ["NO_MESH", "Functor", "Traced", "trace"]
 # A traced scalar function must not remember the mesh it was traced under: its text would not show
 # the mesh, and the functor would fail under another one.
 NO_MESH = AbstractMesh((), ())
+_LOOP = re.compile(r"\b(for|while|goto)\b")
 
 
 class Functor:
@@ -107,6 +109,12 @@ class Functor:
     def has_source(self) -> bool:
         """Whether it calls a functor that a user wrote in C++."""
         return any(True for _ in _compat.calls(self.jaxpr, "cuda_functor"))
+
+    @functools.cached_property
+    def may_not_end(self) -> bool:
+        """Whether it holds a loop, of whatever language, that some values might never leave."""
+        sources = (c.params["source"] for c in _compat.calls(self.jaxpr, "cuda_functor"))
+        return self.has_long_loop or any(_LOOP.search(s.preamble + s.text) for s in sources)
 
     @functools.cached_property
     def without_reference(self) -> str:

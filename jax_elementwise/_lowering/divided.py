@@ -3,10 +3,14 @@
 Of a custom call XLA knows nothing, so it gathers all operands on every device. This one says
 that it treats all elements alike: every dimension but the last is a batch dimension. The last one,
 added for that, has one element.
+
+A dimension that is not divided evenly XLA pads, with any values, and the kernel gets them. Where
+these might keep a loop going for ever, one more operand says which elements are real.
 """
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -16,7 +20,7 @@ from jax.core import ShapedArray
 from jax.extend.core import Primitive
 from jax.interpreters import mlir
 
-from jax_elementwise import _compat
+from jax_elementwise import _compat, _derivatives
 from jax_elementwise._codegen.kernel import Kernel, kernel_for
 from jax_elementwise._index import Index, with_index
 from jax_elementwise._lowering import custom_call
@@ -32,6 +36,8 @@ def kernel_of_call(ctx: Any, functor: Functor, options: Any, index: Index | None
     result = (*ctx.avals_out[0].shape, 1)
     shapes = [result if aval.shape else () for aval in ctx.avals_in]
     shapes = with_index(index, shapes, result)
+    if _padded_dimensions(ctx, functor):
+        functor, shapes = _derivatives.guarded(functor), [*shapes, result]
     return kernel_for(functor, shapes, result, fast_math=options.fast_math, aliases=options.aliases)
 
 
@@ -45,11 +51,14 @@ def lower(
     """
     shape = ctx.avals_out[0].shape
     types = tuple(aval.dtype for aval in ctx.avals_out)
+    padded = _padded_dimensions(ctx, functor)
 
     def call(*arrays: Any) -> list[Any]:
         if index is not None:
             dtype = functor.in_avals[index.position].dtype
             arrays = (*with_index(index, arrays, index.array(dtype)),)
+        if padded:
+            arrays = (*arrays, _is_real(shape, padded))
         spread = [
             lax.expand_dims(jnp.broadcast_to(x, shape), (len(shape),)) if x.ndim else x
             for x in arrays
@@ -63,6 +72,23 @@ def lower(
         avals_out=[ShapedArray(a.shape, a.dtype, a.weak_type) for a in ctx.avals_out],
     )
     return mlir.lower_fun(call, multiple_results=True)(ctx, *operands)
+
+
+def _padded_dimensions(ctx: Any, functor: Functor) -> list[int]:
+    """Those that might not be divided evenly, where what is added must not be computed."""
+    shape = ctx.avals_out[0].shape
+    if not functor.may_not_end or not all(isinstance(n, int) for n in shape):
+        return []  # with symbolic dimensions nothing is divided
+    return [d for d, n in enumerate(shape) if n % _compat.partitions(ctx)]
+
+
+def _is_real(shape: tuple[int, ...], padded: list[int]) -> Any:
+    """Per element, whether it is one: true for all that can be seen, not for what XLA adds."""
+    sizes = lax.optimization_barrier([jnp.uint32(shape[d]) for d in padded])  # or it is a constant
+    inside = [
+        lax.broadcasted_iota(jnp.uint32, shape, d) < n for d, n in zip(padded, sizes, strict=True)
+    ]
+    return functools.reduce(jnp.logical_and, inside)
 
 
 def _abstract_eval(*avals: Any, kernel: Kernel, options: Any, types: tuple[Any, ...]) -> list[Any]:
