@@ -22,6 +22,7 @@ if ON_CPU:  # by XLA's operations, loops too
     os.environ["JAX_ELEMENTWISE_LOWERING"] = "xla"
 HERE = pathlib.Path(__file__).parent
 ROOT = HERE.parent.parent
+PACKAGES = pathlib.Path(jax_elementwise.__file__).parent.parent  # where the package is installed
 
 # ---- Here ----------------------------------------------------------------------------------------
 
@@ -124,7 +125,7 @@ class Program:
     def __init__(self, *command, **environment) -> None:
         merged: dict[str, str | None] = {
             **os.environ,
-            "PYTHONPATH": str(pathlib.Path(jax_elementwise.__file__).parent.parent),
+            "PYTHONPATH": str(PACKAGES),
             "PYTHONSAFEPATH": "1",
             "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
             "XLA_FLAGS": None,

@@ -1,5 +1,6 @@
 """The examples on a GPU: they run, and what should be one kernel is one."""
 
+import os
 import re
 
 import pytest
@@ -28,7 +29,8 @@ def start(tmp_path_factory):
         arguments = [str(directory / a) if a.endswith(".png") else a for a in arguments]
         flags = f"--xla_dump_to={directory} --xla_dump_hlo_as_text"
         script = device.ROOT / "examples" / script
-        programs[name] = device.python(script, *arguments, XLA_FLAGS=flags)
+        path = os.pathsep.join([str(device.PACKAGES), str(script.parent)])  # one imports another
+        programs[name] = device.python(script, *arguments, XLA_FLAGS=flags, PYTHONPATH=path)
     return programs
 
 
