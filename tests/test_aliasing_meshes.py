@@ -7,8 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from cases import TARGET, assert_same, collectives_in, random_array
-from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
+from support import meshes
+from support.meshes import AUTO, EXPLICIT, KINDS, make_mesh
 
 import jax_elementwise as je
 
@@ -17,8 +18,6 @@ pytestmark = [
     pytest.mark.usefixtures("host_compiler"),
 ]
 
-EXPLICIT, AUTO = AxisType.Explicit, AxisType.Auto
-KINDS = pytest.mark.parametrize("kind", [EXPLICIT, AUTO], ids=["explicit", "auto"])
 SPECS = pytest.mark.parametrize("spec", [("x", "y"), ("x",), (("y", "x"),), ()], ids=str)
 SHAPE = (512, 512)
 BYTES = 4 * 512 * 512
@@ -33,13 +32,9 @@ def aliased(fun, aliases):
     return je.elementwise(fun, lowering="kernel", input_output_aliases=aliases)
 
 
-def make_mesh(kind):
-    return jax.make_mesh((4, 2), ("x", "y"), axis_types=(kind,) * 2)
-
-
 def put(mesh, array, *spec):
     """In memory of JAX, which can be donated."""
-    return jax.jit(jnp.copy)(jax.device_put(array, NamedSharding(mesh, P(*spec))))
+    return jax.jit(jnp.copy)(meshes.put(mesh, array, *spec))
 
 
 def addresses(array):

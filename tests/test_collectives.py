@@ -12,8 +12,10 @@ import numpy as np
 import pytest
 from cases import TARGET, assert_same, collectives_in, lowered, random_array
 from jax import lax
-from jax.sharding import AxisType, NamedSharding
+from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
+from support import meshes
+from support.meshes import AUTO, EXPLICIT, KINDS, make_mesh, put
 
 import jax_elementwise as je
 from jax_elementwise import _compat
@@ -23,20 +25,9 @@ pytestmark = [
     pytest.mark.usefixtures("host_compiler"),
 ]
 
-EXPLICIT, AUTO = AxisType.Explicit, AxisType.Auto
-KINDS = pytest.mark.parametrize("kind", [EXPLICIT, AUTO], ids=["explicit", "auto"])
-
 
 def kernel(fun, **options):
     return je.elementwise(fun, lowering="kernel", **options)
-
-
-def make_mesh(kind):
-    return jax.make_mesh((4, 2), ("x", "y"), axis_types=(kind,) * 2)
-
-
-def put(mesh, array, *spec):
-    return jax.device_put(array, NamedSharding(mesh, P(*spec)))
 
 
 class Found(NamedTuple):
@@ -65,10 +56,7 @@ def assert_alike(transform, mine, theirs, *args, eps=256):
     assert a.kernels > 0
     assert b.kernels == 0
     assert a.collectives == b.collectives
-    assert_same(a.results, b.results, eps)
-    for x, y in zip(jax.tree.leaves(a.results), jax.tree.leaves(b.results), strict=True):
-        assert str(jax.typeof(x)) == str(jax.typeof(y))
-        assert x.sharding.is_equivalent_to(y.sharding, x.ndim), (x.sharding, y.sharding)
+    meshes.assert_alike(a.results, b.results, eps)
     return a
 
 
@@ -84,16 +72,7 @@ def total(f):
 
 
 PLACEMENTS = {
-    "same": ((64, 8), ("x", "y"), (64, 8), ("x", "y")),
-    "both_axes_on_one_dimension": ((64, 8), (("x", "y"),), (64, 8), (("x", "y"),)),
-    "row": ((64, 8), ("x", "y"), (8,), ("y",)),
-    "replicated_row": ((64, 8), ("x", "y"), (8,), ()),
-    "column": ((64, 8), ("x", "y"), (64, 1), ("x",)),
-    "scalar": ((64, 8), ("x", "y"), (), ()),
-    "complementary": ((64, 8), ("x",), (64, 8), (None, "y")),
-    "outer": ((64, 1), ("x",), (1, 8), (None, "y")),
-    "replicated": ((64, 8), (), (64, 8), ()),
-    "higher_rank": ((3, 64, 8), (None, "x"), (8,), ("y",)),
+    **meshes.PLACEMENTS,
     "ones": ((1, 64, 1), (None, "x"), (1, 1, 8), (None, None, "y")),
     "only_the_smaller": ((64, 8), (), (8,), ("x",)),
 }

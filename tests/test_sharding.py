@@ -11,15 +11,12 @@ import numpy as np
 import pytest
 from cases import assert_same, collectives, kernels, lowered, random_array
 from jax import lax
-from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
+from support.meshes import AUTO, EXPLICIT, KINDS, PLACEMENTS, assert_alike, make_mesh, put
 
 import jax_elementwise as je
 
 pytestmark = pytest.mark.skipif(jax.device_count() < 8, reason="needs 8 devices")
-
-EXPLICIT, AUTO = AxisType.Explicit, AxisType.Auto
-KINDS = pytest.mark.parametrize("kind", [EXPLICIT, AUTO], ids=["explicit", "auto"])
 
 
 def reference(x, w):
@@ -29,40 +26,11 @@ def reference(x, w):
 F = je.elementwise(reference)
 
 
-def make_mesh(kind):
-    return jax.make_mesh((4, 2), ("x", "y"), axis_types=(kind,) * 2)
-
-
-def put(mesh, array, *spec):
-    return jax.device_put(array, NamedSharding(mesh, P(*spec)))
-
-
-def assert_alike(mine, theirs, eps=32):
-    """Equal numbers, types (which show explicit shardings) and placements."""
-    assert_same(mine, theirs, eps)
-    for a, b in zip(jax.tree.leaves(mine), jax.tree.leaves(theirs), strict=True):
-        assert str(jax.typeof(a)) == str(jax.typeof(b))
-        assert a.sharding.is_equivalent_to(b.sharding, b.ndim), (a.sharding, b.sharding)
-
-
 def gradient(f):
     return jax.grad(lambda x, w: f(x, w).sum(), (0, 1))
 
 
 # ---- Explicit and automatic meshes ---------------------------------------------------------------
-
-PLACEMENTS = {
-    "same": ((64, 8), ("x", "y"), (64, 8), ("x", "y")),
-    "both_axes_on_one_dimension": ((64, 8), (("x", "y"),), (64, 8), (("x", "y"),)),
-    "row": ((64, 8), ("x", "y"), (8,), ("y",)),
-    "replicated_row": ((64, 8), ("x", "y"), (8,), ()),
-    "column": ((64, 8), ("x", "y"), (64, 1), ("x",)),
-    "scalar": ((64, 8), ("x", "y"), (), ()),
-    "complementary": ((64, 8), ("x",), (64, 8), (None, "y")),
-    "outer": ((64, 1), ("x",), (1, 8), (None, "y")),
-    "replicated": ((64, 8), (), (64, 8), ()),
-    "higher_rank": ((3, 64, 8), (None, "x"), (8,), ("y",)),
-}
 
 
 @KINDS
