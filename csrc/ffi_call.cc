@@ -1,7 +1,6 @@
 #include "ffi_call.h"
 
 #include <algorithm>
-#include <vector>
 
 namespace jax_elementwise {
 namespace {
@@ -33,16 +32,16 @@ void append_buffer(runtime::Call& call, const ffi::AnyBuffer& buffer, std::uint6
   const auto elements = static_cast<std::int64_t>(buffer.element_count());
   const auto itemsize =
       static_cast<std::int64_t>(elements == 0 ? 1 : buffer.size_bytes() / buffer.element_count());
-  append(call, {buffer.untyped_data(), elements, itemsize, span});
+  append(call, {buffer.untyped_data(), elements, itemsize, span, false});
 }
 
 void append_index(runtime::Call& call, std::uint64_t span) {
-  append(call, {nullptr, runtime::spanned_elements(call, span), 1, span, false});
+  append(call, {nullptr, runtime::spanned_elements(call, span), 1, span, true});
 }
 
 // Merges the dimensions of the results: groups[d] of them become dimension d.
 void merge_dimensions(runtime::Call& call, const ffi::AnyBuffer::Dimensions& dimensions,
-                      const IntegerList& groups) {
+                      const std::vector<std::int64_t>& groups) {
   size_t axis = 0;
   for (const std::int64_t group : groups) {
     std::int64_t extent = 1;
@@ -56,6 +55,17 @@ void merge_dimensions(runtime::Call& call, const ffi::AnyBuffer::Dimensions& dim
   if (axis != dimensions.size()) {
     throw runtime::Error(runtime::Fault::kInternal,
                          "the dimension groups do not cover the results");
+  }
+}
+
+ffi::ErrorCode code_of(runtime::Fault fault) {
+  switch (fault) {
+    case runtime::Fault::kInvalidArgument:
+      return ffi::ErrorCode::kInvalidArgument;
+    case runtime::Fault::kUnavailable:
+      return ffi::ErrorCode::kUnavailable;
+    default:
+      return ffi::ErrorCode::kInternal;
   }
 }
 
@@ -77,25 +87,32 @@ runtime::CompileRequest compile_request(const Attributes& attributes) {
   return request;
 }
 
+KernelCall::KernelCall(const Attributes& attributes)
+    : groups(attributes.groups.begin(), attributes.groups.end()),
+      spans(attributes.spans.begin(), attributes.spans.end()),
+      operands(static_cast<size_t>(
+          std::count_if(spans.begin(), spans.end(), [](std::int64_t span) { return span >= 0; }))),
+      pack(static_cast<int>(attributes.pack)),
+      index_bits(static_cast<int>(attributes.index_bits)) {}
+
 runtime::Call make_call(ffi::RemainingArgs inputs, ffi::RemainingRets outputs,
-                        const Attributes& attributes) {
-  const auto operands = static_cast<size_t>(std::count_if(
-      attributes.spans.begin(), attributes.spans.end(), [](std::int64_t s) { return s >= 0; }));
-  if (inputs.size() != operands) {
-    throw runtime::Error(runtime::Fault::kInvalidArgument, std::to_string(inputs.size()) +
-                                                               " operands where the kernel has " +
-                                                               std::to_string(operands));
+                        const KernelCall& kernel_call) {
+  if (inputs.size() != kernel_call.operands) {
+    throw runtime::Error(runtime::Fault::kInvalidArgument,
+                         std::to_string(inputs.size()) + " operands where the kernel has " +
+                             std::to_string(kernel_call.operands));
   }
   runtime::Call call;
-  call.pack = static_cast<int>(attributes.pack);
-  call.index_bits = static_cast<int>(attributes.index_bits);
+  call.pack = kernel_call.pack;
+  call.index_bits = kernel_call.index_bits;
   call.results = static_cast<int>(outputs.size());
-  merge_dimensions(call, (*outputs.get<ffi::AnyBuffer>(0).value()).dimensions(), attributes.groups);
+  merge_dimensions(call, (*outputs.get<ffi::AnyBuffer>(0).value()).dimensions(),
+                   kernel_call.groups);
   for (size_t i = 0; i < outputs.size(); ++i) {
     append_buffer(call, *outputs.get<ffi::AnyBuffer>(i).value(), runtime::full_span(call));
   }
   size_t i = 0;
-  for (const std::int64_t span : attributes.spans) {
+  for (const std::int64_t span : kernel_call.spans) {
     if (span < 0) {
       append_index(call, static_cast<std::uint64_t>(~span));
     } else {
@@ -106,15 +123,10 @@ runtime::Call make_call(ffi::RemainingArgs inputs, ffi::RemainingRets outputs,
   return call;
 }
 
-ffi::ErrorCode code_of(runtime::Fault fault) {
-  switch (fault) {
-    case runtime::Fault::kInvalidArgument:
-      return ffi::ErrorCode::kInvalidArgument;
-    case runtime::Fault::kUnavailable:
-      return ffi::ErrorCode::kUnavailable;
-    default:
-      return ffi::ErrorCode::kInternal;
-  }
+ffi::Error error_of(const std::exception& error) {
+  const auto* ours = dynamic_cast<const runtime::Error*>(&error);
+  return ffi::Error(code_of(ours == nullptr ? runtime::Fault::kInternal : ours->fault()),
+                    std::string("jax_elementwise: ") + error.what());
 }
 
 }  // namespace jax_elementwise

@@ -4,9 +4,11 @@
 
 #include <cstdint>
 #include <exception>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "runtime/error.h"
 #include "runtime/launch.h"
@@ -19,7 +21,6 @@ namespace ffi = xla::ffi;
 
 using IntegerList = ffi::Span<const std::int64_t>;
 
-// Every stage decodes every attribute: the FFI refuses a handler that asks for some of them only.
 struct Attributes {
   std::int64_t format;
   std::string_view digest;   // names the kernel in every process
@@ -53,11 +54,26 @@ void check_format(const Attributes& attributes);
 // The kernel's text and options; the architecture is left to whoever compiles it.
 runtime::CompileRequest compile_request(const Attributes& attributes);
 
+// How a call of a program uses its kernel: what its executions need of the attributes.
+//
+// Made when the program is loaded, and then kept by XLA, which passes it to the later stages. These
+// it calls for every call at every run of a program, also where the kernels are in a CUDA graph:
+// decoding the attributes there took most of the host's time.
+struct KernelCall {
+  explicit KernelCall(const Attributes& attributes);
+
+  std::vector<std::int64_t> groups;
+  std::vector<std::int64_t> spans;
+  size_t operands;  // of the spans, those that are given
+  int pack;
+  int index_bits;
+};
+
 // Throws Error{kInvalidArgument} where the arrays are not those the kernel takes.
 runtime::Call make_call(ffi::RemainingArgs inputs, ffi::RemainingRets outputs,
-                        const Attributes& attributes);
+                        const KernelCall& kernel_call);
 
-ffi::ErrorCode code_of(runtime::Fault fault);
+ffi::Error error_of(const std::exception& error);
 
 // No exception may cross into XLA.
 template <class Body>
@@ -65,10 +81,18 @@ ffi::Error guarded(const Body& body) {
   try {
     body();
     return ffi::Error::Success();
-  } catch (const runtime::Error& error) {
-    return ffi::Error(code_of(error.fault()), std::string("jax_elementwise: ") + error.what());
   } catch (const std::exception& error) {
-    return ffi::Error::Internal(std::string("jax_elementwise: ") + error.what());
+    return error_of(error);
+  }
+}
+
+// The state that `make` makes of a call.
+template <class State, class Make>
+ffi::ErrorOr<std::unique_ptr<State>> guarded_state(const Make& make) {
+  try {
+    return make();
+  } catch (const std::exception& error) {
+    return ffi::Unexpected(error_of(error));
   }
 }
 

@@ -1,5 +1,6 @@
 // The handlers for CPUs, where XLA has no stage before each execution: what a program needs is
-// loaded when it is.
+// loaded when it is. They have no state: JAX 0.12 and before register the handlers of CPUs before
+// the types of states, which XLA refuses.
 #include <algorithm>
 #include <functional>
 
@@ -28,7 +29,7 @@ ffi::Error execute(ffi::ThreadPool& pool, ffi::RemainingArgs inputs, ffi::Remain
     }
     const auto schedule = [&pool](std::function<void()> task) { pool.Schedule(std::move(task)); };
     // The calling thread is one of the pool's, or waits while they work.
-    runtime::run_on_host(kernel, make_call(inputs, outputs, attributes),
+    runtime::run_on_host(kernel, make_call(inputs, outputs, KernelCall(attributes)),
                          {std::max<std::int64_t>(pool.num_threads() - 1, 0), schedule});
   });
 }

@@ -1,3 +1,9 @@
+// The handlers for CUDA.
+//
+// There is none for XLA's stage `initialize`, between the loading of a program and its execution,
+// where kernels would be loaded otherwise: XLA enters it for every call at every run, also where
+// the calls are in a CUDA graph and are not executed. That took 0.4 us of the host's time per call
+// (H200, 100 calls in a program), where one of XLA's own kernels takes 2 us in all.
 #include "ffi_handlers.h"
 
 #include "ffi_call.h"
@@ -6,27 +12,27 @@
 namespace jax_elementwise {
 namespace {
 
-ffi::Error instantiate(const Attributes& attributes) {
-  return guarded([&] { check_format(attributes); });
-}
+struct GpuCall {
+  static inline ffi::TypeId id = {};
+  static constexpr ffi::TypeInfo info = ffi::MakeTypeInfo<GpuCall>();
 
-// XLA calls this before every execution: after the first time it is a look-up.
-ffi::Error initialize(std::int32_t device, const Attributes& attributes) {
-  return guarded([&] {
-    if (runtime::find_kernel(attributes.digest, device) != nullptr) return;
-    runtime::load_kernel(attributes.digest, device, compile_request(attributes));
+  KernelCall call;
+  runtime::Kernel& kernel;
+};
+
+ffi::ErrorOr<std::unique_ptr<GpuCall>> instantiate(const Attributes& attributes) {
+  return guarded_state<GpuCall>([&] {
+    check_format(attributes);
+    runtime::Kernel& kernel = runtime::kernel_of(attributes.digest, compile_request(attributes));
+    kernel.load_on_active_devices();
+    return std::unique_ptr<GpuCall>(new GpuCall{KernelCall(attributes), kernel});
   });
 }
 
-ffi::Error execute(runtime::CUstream stream, std::int32_t device, ffi::RemainingArgs inputs,
-                   ffi::RemainingRets outputs, const Attributes& attributes) {
+ffi::Error execute(runtime::CUstream stream, std::int32_t device, GpuCall* state,
+                   ffi::RemainingArgs inputs, ffi::RemainingRets outputs) {
   return guarded([&] {
-    const runtime::LoadedKernel* kernel = runtime::find_kernel(attributes.digest, device);
-    if (kernel == nullptr) {
-      throw runtime::Error(runtime::Fault::kInternal,
-                           "the kernel was not loaded before its execution");
-    }
-    runtime::launch(*kernel, stream, make_call(inputs, outputs, attributes));
+    runtime::launch(state->kernel.on(device), stream, make_call(inputs, outputs, state->call));
   });
 }
 
@@ -34,17 +40,10 @@ constexpr auto InstantiateImpl = [](auto... attributes) {
   return instantiate(Attributes{attributes...});
 };
 
-constexpr auto InitializeImpl = [](std::int32_t device, auto... attributes) {
-  return initialize(device, Attributes{attributes...});
-};
-
-constexpr auto ExecuteImpl = [](runtime::CUstream stream, std::int32_t device,
-                                ffi::RemainingArgs inputs, ffi::RemainingRets outputs,
-                                auto... attributes) {
-  return execute(stream, device, inputs, outputs, Attributes{attributes...});
-};
-
 }  // namespace
+
+StateType gpu_state_type() { return {&GpuCall::id, &GpuCall::info}; }
+
 }  // namespace jax_elementwise
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(
@@ -52,16 +51,11 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(
     jax_elementwise::with_attributes(jax_elementwise::ffi::Ffi::BindInstantiate()));
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(
-    JewInitialize, jax_elementwise::InitializeImpl,
-    jax_elementwise::with_attributes(
-        jax_elementwise::ffi::Ffi::BindInitialize().Ctx<jax_elementwise::ffi::DeviceOrdinal>()));
-
-XLA_FFI_DEFINE_HANDLER_SYMBOL(
-    JewExecute, jax_elementwise::ExecuteImpl,
-    jax_elementwise::with_attributes(
-        jax_elementwise::ffi::Ffi::Bind()
-            .Ctx<jax_elementwise::ffi::PlatformStream<jax_elementwise::runtime::CUstream>>()
-            .Ctx<jax_elementwise::ffi::DeviceOrdinal>()
-            .RemainingArgs()
-            .RemainingRets()),
+    JewExecute, jax_elementwise::execute,
+    jax_elementwise::ffi::Ffi::Bind()
+        .Ctx<jax_elementwise::ffi::PlatformStream<jax_elementwise::runtime::CUstream>>()
+        .Ctx<jax_elementwise::ffi::DeviceOrdinal>()
+        .Ctx<jax_elementwise::ffi::State<jax_elementwise::GpuCall>>()
+        .RemainingArgs()
+        .RemainingRets(),
     {jax_elementwise::ffi::Traits::kCmdBufferCompatible});

@@ -5,8 +5,18 @@
 
 extern "C" {
 XLA_FFI_Error* JewInstantiate(XLA_FFI_CallFrame* call_frame);
-XLA_FFI_Error* JewInitialize(XLA_FFI_CallFrame* call_frame);
 XLA_FFI_Error* JewExecute(XLA_FFI_CallFrame* call_frame);
 XLA_FFI_Error* JewCpuInstantiate(XLA_FFI_CallFrame* call_frame);
 XLA_FFI_Error* JewCpuExecute(XLA_FFI_CallFrame* call_frame);
 }
+
+namespace jax_elementwise {
+
+// The type of what JewInstantiate makes of a call, which must be registered before the handlers.
+struct StateType {
+  XLA_FFI_TypeId* id;  // written by the registration
+  const XLA_FFI_TypeInfo* info;
+};
+StateType gpu_state_type();
+
+}  // namespace jax_elementwise

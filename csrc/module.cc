@@ -30,9 +30,16 @@ nb::dict registrations(const std::string& platform) {
     return stages;
   }
   stages["instantiate"] = handler(JewInstantiate);
-  stages["initialize"] = handler(JewInitialize);
   stages["execute"] = handler(JewExecute);
   return stages;
+}
+
+nb::dict gpu_state_type() {
+  const jax_elementwise::StateType type = jax_elementwise::gpu_state_type();
+  nb::dict registration;
+  registration["type_id"] = nb::capsule(type.id);
+  registration["type_info"] = nb::capsule(type.info);
+  return registration;
 }
 
 nb::bytes compile(const std::string& source, const std::string& name, int arch,
@@ -112,6 +119,8 @@ NB_MODULE(_runtime, m) {
   m.def("registrations", &registrations, nb::arg("platform"),
         nb::sig("def registrations(platform: str) -> dict[str, object]"),
         "The FFI handlers of a platform, by stage, for jax.ffi.register_ffi_target.");
+  m.def("gpu_state_type", &gpu_state_type, nb::sig("def gpu_state_type() -> dict[str, object]"),
+        "The type of the state of the handlers for CUDA, for jax.ffi.register_ffi_type.");
   m.def("compile", &compile, nb::arg("source"), nb::arg("name"), nb::arg("arch"),
         nb::arg("options"),
         "Machine code of a kernel for compute capability arch / 10, or, for HOST_CPU, of a shared "

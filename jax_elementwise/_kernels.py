@@ -13,6 +13,7 @@ __all__ = [
     "compile_anywhere",
     "compute_capabilities",
     "environment",
+    "gpu_state_type",
     "registrations",
     "require_architecture",
 ]
@@ -22,6 +23,7 @@ Unavailable = _runtime.Unavailable
 environment = _runtime.environment
 _OLD_ENOUGH = 75  # every NVRTC since CUDA 11 compiles for it
 registrations = _runtime.registrations
+gpu_state_type = _runtime.gpu_state_type
 compute_capabilities = _runtime.compute_capabilities
 require_architecture = _runtime.require_architecture
 

@@ -3,18 +3,25 @@
 Kernels are those for CPUs. Needs 8 devices, which ``conftest.py`` makes, and a C++ compiler.
 """
 
-import re
-from typing import NamedTuple
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cases import TARGET, assert_same, collectives_in, lowered, random_array
+from cases import TARGET, assert_same, lowered, random_array
 from jax import lax
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
-from support import meshes
+from support.collectives import (
+    PLACEMENTS,
+    TABLE,
+    TRANSFORMATIONS,
+    assert_alike,
+    check_row,
+    found,
+    kernel,
+    total,
+    two,
+)
 from support.meshes import AUTO, EXPLICIT, KINDS, make_mesh, put
 
 import jax_elementwise as je
@@ -26,81 +33,15 @@ pytestmark = [
 ]
 
 
-def kernel(fun, **options):
-    return je.elementwise(fun, lowering="kernel", **options)
-
-
-class Found(NamedTuple):
-    collectives: list
-    kernels: int
-    shapes: list  # of what kernels get and give on one device
-    results: object
-
-
-def found(fun, *args):
-    """What a compiled program holds and computes."""
-    compiled = jax.jit(fun).lower(*args).compile()
-    text = compiled.as_text()
-    calls = [line for line in text.splitlines() if f'custom_call_target="{TARGET}"' in line]
-    return Found(
-        collectives_in(text),
-        len(calls),
-        [re.findall(r"\w+\[([\d,]*)\]\{", line.split("metadata")[0]) for line in calls],
-        compiled(*args),
-    )
-
-
-def assert_alike(transform, mine, theirs, *args, eps=256):
-    """Equal collectives, numbers, types and placements; answers what is found of ours."""
-    a, b = found(transform(mine), *args), found(transform(theirs), *args)
-    assert a.kernels > 0
-    assert b.kernels == 0
-    assert a.collectives == b.collectives
-    meshes.assert_alike(a.results, b.results, eps)
-    return a
-
-
 # ---- The table -----------------------------------------------------------------------------------
-
-
-def two(x, w):
-    return jnp.tanh(x * w) + w, x - w
-
-
-def total(f):
-    return lambda *args: sum(leaf.sum() for leaf in jax.tree.leaves(f(*args)))
-
-
-PLACEMENTS = {
-    **meshes.PLACEMENTS,
-    "ones": ((1, 64, 1), (None, "x"), (1, 1, 8), (None, None, "y")),
-    "only_the_smaller": ((64, 8), (), (8,), ("x",)),
-}
-TRANSFORMATIONS = {
-    "forward": lambda f: f,
-    "jvp": lambda f: lambda *args: jax.jvp(f, args, args),
-    "grad": lambda f: jax.grad(total(f), (0, 1)),
-    "vmap": lambda f: jax.vmap(f, (0, None)),
-}
-TABLE = [
-    (placement, transformation)
-    for placement, (shape, _, other, _) in PLACEMENTS.items()
-    for transformation in TRANSFORMATIONS
-    if transformation != "vmap" or len(other) < len(shape)
-]
 
 
 @KINDS
 @pytest.mark.parametrize(("placement", "transformation"), TABLE)
 def test_collectives_and_placements_are_those_of_jax(kind, placement, transformation, rng):
-    shape, spec, other_shape, other_spec = PLACEMENTS[placement]
-    mesh = make_mesh(kind)
-    with jax.set_mesh(mesh):
-        x = put(mesh, random_array(rng, shape), *spec)
-        w = put(mesh, random_array(rng, other_shape), *other_spec)
-        mine = assert_alike(TRANSFORMATIONS[transformation], kernel(two), two, x, w)
-    if transformation != "grad":  # which has sums, and the way back of what was resharded
-        assert mine.collectives == []
+    shape, _, other_shape, _ = PLACEMENTS[placement]
+    x, w = random_array(rng, shape), random_array(rng, other_shape)
+    check_row(make_mesh(kind), placement, transformation, x, w)
 
 
 @KINDS

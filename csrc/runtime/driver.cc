@@ -15,6 +15,7 @@ Driver load_driver() {
   JEW_RESOLVE(cuDeviceGet, "cuDeviceGet");
   JEW_RESOLVE(cuDeviceGetCount, "cuDeviceGetCount");
   JEW_RESOLVE(cuDeviceGetAttribute, "cuDeviceGetAttribute");
+  JEW_RESOLVE(cuDevicePrimaryCtxGetState, "cuDevicePrimaryCtxGetState");
   JEW_RESOLVE(cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain");
   JEW_RESOLVE(cuCtxPushCurrent, "cuCtxPushCurrent_v2");
   JEW_RESOLVE(cuCtxPopCurrent, "cuCtxPopCurrent_v2");
@@ -62,6 +63,15 @@ int device_count() {
   } catch (const Error&) {
     return 0;
   }
+}
+
+bool is_active(int ordinal) {
+  CUdevice device = 0;
+  unsigned flags = 0;
+  int active = 0;
+  JEW_CUDA(cuDeviceGet, &device, ordinal);
+  JEW_CUDA(cuDevicePrimaryCtxGetState, device, &flags, &active);
+  return active != 0;
 }
 
 int compute_capability(CUdevice device) {

@@ -29,6 +29,7 @@ struct Driver {
   CUresult (*cuDeviceGet)(CUdevice*, int ordinal);
   CUresult (*cuDeviceGetCount)(int*);
   CUresult (*cuDeviceGetAttribute)(int*, int attribute, CUdevice);
+  CUresult (*cuDevicePrimaryCtxGetState)(CUdevice, unsigned* flags, int* active);
   CUresult (*cuDevicePrimaryCtxRetain)(CUcontext*, CUdevice);
   CUresult (*cuCtxPushCurrent)(CUcontext);
   CUresult (*cuCtxPopCurrent)(CUcontext*);
@@ -57,6 +58,9 @@ void check(CUresult result, const char* call);
 
 // GPUs that the driver shows; 0 where there is no driver.
 int device_count();
+
+// Whether this process uses the GPU: its primary context, the one of XLA, exists.
+bool is_active(int ordinal);
 
 // Compute capability as 10 * major + minor.
 int compute_capability(CUdevice device);

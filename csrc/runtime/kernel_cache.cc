@@ -1,11 +1,8 @@
 #include "kernel_cache.h"
 
-#include <array>
-#include <atomic>
+#include <algorithm>
 #include <future>
 #include <map>
-#include <mutex>
-#include <shared_mutex>
 
 #include "disk_cache.h"
 #include "error.h"
@@ -58,35 +55,8 @@ std::map<std::string, std::shared_future<SharedImage>> images;
 
 // ---- Kernels on devices ------------------------------------------------------------------------
 
-constexpr int kMaxDevices = 64;
-
-struct KernelSlots {
-  std::mutex loading;
-  std::array<std::atomic<const LoadedKernel*>, kMaxDevices> devices{};
-};
-
-std::shared_mutex table_mutex;
-std::map<std::string, std::unique_ptr<KernelSlots>, std::less<>> table;
-
-KernelSlots* find_slots(std::string_view digest) {
-  const std::shared_lock<std::shared_mutex> lock(table_mutex);
-  const auto found = table.find(digest);
-  return found == table.end() ? nullptr : found->second.get();
-}
-
-KernelSlots& make_slots(std::string_view digest) {
-  const std::unique_lock<std::shared_mutex> lock(table_mutex);
-  std::unique_ptr<KernelSlots>& slots = table[std::string(digest)];
-  if (!slots) slots = std::make_unique<KernelSlots>();
-  return *slots;
-}
-
-void check_ordinal(int ordinal) {
-  if (ordinal < 0 || ordinal >= kMaxDevices) {
-    throw Unavailable("device ordinal " + std::to_string(ordinal) + " is not below " +
-                      std::to_string(kMaxDevices));
-  }
-}
+std::mutex table_mutex;
+std::map<std::string, std::unique_ptr<Kernel>, std::less<>> table;
 
 LoadedKernel load_on_current_device(const CompiledImage& image, const std::string& name,
                                     CUdevice device) {
@@ -97,7 +67,7 @@ LoadedKernel load_on_current_device(const CompiledImage& image, const std::strin
   JEW_CUDA(cuLibraryGetKernel, &kernel, library, name.c_str());
   LoadedKernel loaded{};
   JEW_CUDA(cuKernelGetFunction, &loaded.function, kernel);
-  // Now, and not lazily at the first launch: a load inside a graph capture would break it.
+  // Now, and not lazily at the first launch, which may be inside of a graph capture.
   if (driver().cuFuncLoad != nullptr) JEW_CUDA(cuFuncLoad, loaded.function);
   loaded.max_blocks = max_blocks(driver().attribute(kMultiprocessorCount, device),
                                  driver().attribute(kMaxThreadsPerMultiprocessor, device));
@@ -155,27 +125,38 @@ SharedImage get_image(const CompileRequest& request) {
   return future.get();
 }
 
-const LoadedKernel* find_kernel(std::string_view digest, int ordinal) {
-  check_ordinal(ordinal);
-  const KernelSlots* slots = find_slots(digest);
-  return slots == nullptr ? nullptr : slots->devices[ordinal].load(std::memory_order_acquire);
+void Kernel::load_on_active_devices() {
+  for (int ordinal = 0; ordinal < std::min(device_count(), kMaxDevices); ++ordinal) {
+    if (is_active(ordinal)) load(ordinal);
+  }
 }
 
-const LoadedKernel& load_kernel(std::string_view digest, int ordinal,
-                                const CompileRequest& request) {
-  if (const LoadedKernel* kernel = find_kernel(digest, ordinal)) return *kernel;
-  KernelSlots& slots = make_slots(digest);
-  const std::lock_guard<std::mutex> lock(slots.loading);
-  std::atomic<const LoadedKernel*>& slot = slots.devices[ordinal];
-  if (const LoadedKernel* kernel = slot.load(std::memory_order_acquire)) return *kernel;
+const LoadedKernel& Kernel::on(int ordinal) {
+  if (ordinal < 0 || ordinal >= kMaxDevices) {
+    throw Unavailable("device ordinal " + std::to_string(ordinal) + " is not below " +
+                      std::to_string(kMaxDevices));
+  }
+  const std::atomic<const LoadedKernel*>& device = devices_[static_cast<size_t>(ordinal)];
+  if (device.load(std::memory_order_acquire) == nullptr) load(ordinal);
+  return *device.load(std::memory_order_acquire);
+}
+
+void Kernel::load(int ordinal) {
+  std::atomic<const LoadedKernel*>& device = devices_[static_cast<size_t>(ordinal)];
+  const std::lock_guard<std::mutex> lock(loading_);
+  if (device.load(std::memory_order_acquire) != nullptr) return;
   const ScopedContext context(ordinal);
-  CompileRequest request_here = request;
-  request_here.arch = compute_capability(context.device());
-  const SharedImage image = get_image(request_here);
-  // Never freed: executables keep the digest, not the kernel, and may outlive any count of users.
-  const auto* kernel =
-      new LoadedKernel(load_on_current_device(*image, request.name, context.device()));
-  slot.store(kernel, std::memory_order_release);
+  CompileRequest request = request_;
+  request.arch = compute_capability(context.device());
+  const SharedImage image = get_image(request);
+  device.store(new LoadedKernel(load_on_current_device(*image, request.name, context.device())),
+               std::memory_order_release);
+}
+
+Kernel& kernel_of(std::string_view digest, const CompileRequest& request) {
+  const std::lock_guard<std::mutex> lock(table_mutex);
+  std::unique_ptr<Kernel>& kernel = table[std::string(digest)];
+  if (!kernel) kernel = std::make_unique<Kernel>(request);
   return *kernel;
 }
 

@@ -2,10 +2,14 @@
 // loaded on a GPU.
 #pragma once
 
+#include <array>
+#include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "driver.h"
 #include "nvrtc.h"
@@ -36,13 +40,30 @@ void clear_cache();
 // many threads ask for it; a failure is not remembered.
 std::shared_ptr<const CompiledImage> get_image(const CompileRequest& request);
 
-// The kernel that load_kernel put there for this digest and device, or null. Takes no exclusive
-// lock.
-const LoadedKernel* find_kernel(std::string_view digest, int device_ordinal);
+// A kernel, and the GPUs of this process that it is loaded on.
+class Kernel {
+ public:
+  explicit Kernel(CompileRequest request) : request_(std::move(request)) {}
 
-// Compiles (or finds) the kernel, loads it on the device and remembers it under the digest, which
-// must be one of the request without its architecture. A second call is a look-up.
-const LoadedKernel& load_kernel(std::string_view digest, int device_ordinal,
-                                const CompileRequest& request);
+  // Loads it on all devices whose primary context is active, which are those that XLA may run it
+  // on. Launches must not find it missing, if possible: what loads a module may wait for the
+  // device, and the device, in a collective, for another one.
+  void load_on_active_devices();
+
+  // On a device, where this loads it if it is not there. Otherwise takes no lock.
+  const LoadedKernel& on(int device_ordinal);
+
+ private:
+  static constexpr int kMaxDevices = 64;
+  void load(int device_ordinal);
+
+  const CompileRequest request_;  // its architecture is that of the device
+  std::mutex loading_;
+  std::array<std::atomic<const LoadedKernel*>, kMaxDevices> devices_{};
+};
+
+// The kernel of a digest, which must be one of the request; the same one for all programs that have
+// it. It lives as long as the process: any of them may be the last to use it.
+Kernel& kernel_of(std::string_view digest, const CompileRequest& request);
 
 }  // namespace jax_elementwise::runtime

@@ -52,7 +52,7 @@ Alignment choose_alignment(const Call& call) {
   const int count = std::min(call.count, kMaxVectorized);
   for (int k = 0; k < count; ++k) {
     const Array& array = call.arrays[k];
-    placements[k] = {array.data, array.itemsize, array.in_memory && is_contiguous(call, array)};
+    placements[k] = {array.data, array.itemsize, !array.is_index && is_contiguous(call, array)};
   }
   return best_alignment(placements.data(), count, call.results, call.pack);
 }
@@ -116,7 +116,7 @@ Parameters::Parameters(const Call& call) : geometry_(plan(call)) {
   addresses_[0] = geometry_.words.data();
   int count = 0;
   for (int k = 0; k < call.count; ++k) {
-    if (!call.arrays[k].in_memory) continue;
+    if (call.arrays[k].is_index) continue;
     pointers_[count] = call.arrays[k].data;
     addresses_[count + 1] = &pointers_[count];
     ++count;

@@ -14,14 +14,14 @@ constexpr int kMaxDimensions = 64;      // of its iteration space
 constexpr int kMaxGeometryWords = 510;  // with two pointers, the 4 KiB of a kernel's parameters
 
 // An array of the call. `span`: bit d is set where it has dimension d of the iteration space. All
-// bits: it is contiguous with the results; none: it has one element. An operand that is in no
-// memory, whose elements would be their own indices, has strides like any other and no pointer.
+// bits: it is contiguous with the results; none: it has one element. An index is in no memory: its
+// elements would be their own indices. It has strides like any other and no pointer.
 struct Array {
   const void* data;
   std::int64_t elements;
   std::int64_t itemsize;
   std::uint64_t span;
-  bool in_memory = true;
+  bool is_index;  // without an initialiser: a launch would run through 128 of them
 };
 
 // The arrays of a call, results first, and the dimensions that are left after merging those that no

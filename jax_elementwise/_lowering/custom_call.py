@@ -18,6 +18,7 @@ __all__ = ["TARGET", "kernel_of_call", "lower", "requirement"]
 TARGET = "jax_elementwise_kernel"
 _FORMAT = 1
 
+jax.ffi.register_ffi_type(f"{TARGET}_state", _kernels.gpu_state_type(), platform="CUDA")
 for _platform in ("CUDA", "cpu"):
     jax.ffi.register_ffi_target(TARGET, _kernels.registrations(_platform), platform=_platform)
 

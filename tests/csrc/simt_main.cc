@@ -183,6 +183,7 @@ void run_call(Words& in, std::FILE* out) {
                           : std::make_shared<Buffer>(offset, bytes, is_result && partner < 0));
     if (!is_result) in.bytes(buffers.back()->data(), bytes);
     array.data = buffers.back()->data();
+    array.is_index = false;
   }
   try {
     // As the FFI handler does: nothing is launched for arrays without elements.

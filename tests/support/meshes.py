@@ -1,4 +1,4 @@
-"""Meshes of 8 devices, arrays placed on them, and pairs of placements that tests go through."""
+"""Meshes of devices, arrays placed on them, and pairs of placements that tests go through."""
 
 import jax
 import pytest
@@ -24,9 +24,9 @@ PLACEMENTS = {
 }
 
 
-def make_mesh(kind):
-    """4 by 2 devices, with axes of one type."""
-    return jax.make_mesh((4, 2), ("x", "y"), axis_types=(kind,) * 2)
+def make_mesh(kind, shape=(4, 2)):
+    """Devices in rows and columns, with axes of one type."""
+    return jax.make_mesh(shape, ("x", "y"), axis_types=(kind,) * 2)
 
 
 def put(mesh, array, *spec):
