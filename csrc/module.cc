@@ -119,7 +119,7 @@ NB_MODULE(_runtime, m) {
   m.def("registrations", &registrations, nb::arg("platform"),
         nb::sig("def registrations(platform: str) -> dict[str, object]"),
         "The FFI handlers of a platform, by stage, for jax.ffi.register_ffi_target.");
-  m.def("gpu_state_type", &gpu_state_type, nb::sig("def gpu_state_type() -> dict[str, object]"),
+  m.def("gpu_state_type", &gpu_state_type, nb::sig("def gpu_state_type() -> typing.Any"),
         "The type of the state of the handlers for CUDA, for jax.ffi.register_ffi_type.");
   m.def("compile", &compile, nb::arg("source"), nb::arg("name"), nb::arg("arch"),
         nb::arg("options"),

@@ -21,7 +21,7 @@ from jax_elementwise._kernels import environment
 from jax_elementwise._lowering.xla import evaluate
 from jax_elementwise._primitive import Options, apply, elementwise_p
 
-__all__ = ["ElementwiseFunction", "check_lowering", "check_shapes", "elementwise"]
+__all__ = ["ElementwiseFunction", "check_lowering", "elementwise"]
 
 _LOWERINGS = ("auto", "kernel", "xla")
 _ENVIRONMENT = "JAX_ELEMENTWISE_LOWERING"
@@ -110,7 +110,7 @@ class ElementwiseFunction:
         arguments = _Arguments(self._signature, self._static_argnames, args, kwargs)
         operands = [x if isinstance(x, jax.Array) else jnp.asarray(x) for x in arguments.leaves]
         _check_dtypes(self._name, arguments.names, operands, options.lowering)
-        check_shapes(self._name, arguments.names, operands)
+        _check_shapes(self._name, arguments.names, operands)
 
         count = len(operands)
         avals, index = [jax.typeof(x) for x in operands], None
@@ -353,7 +353,7 @@ def _check_dtypes(name: str, names: Sequence[str], operands: Sequence[Any], lowe
             )
 
 
-def check_shapes(name: str, names: Sequence[str], operands: Sequence[Any]) -> None:
+def _check_shapes(name: str, names: Sequence[str], operands: Sequence[Any]) -> None:
     """Raises ValueError for arguments that do not broadcast."""
     try:
         jnp.broadcast_shapes(*(x.shape for x in operands))

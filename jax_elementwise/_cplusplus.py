@@ -8,7 +8,10 @@ from collections.abc import Mapping
 
 __all__ = ["Headers", "Struct", "find_struct", "without_comments"]
 
-_NO_CODE = re.compile(r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\])*\"", re.DOTALL)
+# Comments, strings and characters; the quotes of 1'000'000 are between digits.
+_NO_CODE = re.compile(
+    r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\])*\"|(?<!\w)'(?:\\[^']+|\\'|[^'\\])'", re.DOTALL
+)
 _CALL = re.compile(r"(\w+|[>&*)])\s*\boperator\s*\(\s*\)\s*\(")
 
 # The macro by which a header is included once.
@@ -19,7 +22,7 @@ _PROVIDED = re.compile(r"cuda|cuda_(bf16|fp16|fp8|runtime)|c?math|c?std(def|int)
 
 
 def without_comments(text: str) -> str:
-    """The text with spaces in the place of comments and strings."""
+    """The text with spaces in the place of comments, strings and characters."""
     return _NO_CODE.sub(" ", text)
 
 

@@ -198,6 +198,24 @@ for row in (launch.chain(1 << 10, 3, 1), launch.eager(1 << 10, 3, 1)):
     assert lines == ["1024 ['XLA', 'ours'] True 3", "1024 ['XLA', 'ours'] True None"]
 
 
+def test_scaling_measures(tmp_path, host_compiler):
+    # On CPUs, which share what they compute with.
+    file = tmp_path / "scaling.json"
+    environment = {
+        "JAX_ELEMENTWISE_LOWERING": "kernel",
+        "JAX_PLATFORMS": "cpu",
+        "XLA_FLAGS": "--xla_force_host_platform_device_count=8",
+    }
+    output = run("-W", "error", "benchmarks/scaling.py", "--quick", "--json", file, **environment)
+    assert "DOUBTFUL" not in output
+    rows = json.loads(file.read_text())["rows"]
+    assert [(row["dtype"], row["devices"]) for row in rows] == [
+        (dtype, count) for dtype in ("float32", "bfloat16") for count in (1, 2, 4, 8)
+    ]
+    assert all(row["equal"] and not row["collectives"] for row in rows)
+    assert all(min(row["us"].values()) > 0 for row in rows)
+
+
 def test_loops_are_kernels_also_in_reverse():
     # Lowered for CUDA, which needs no GPU.
     program = """

@@ -111,6 +111,15 @@ STRUCTS = {
         "A",
         ["x", "w"],
     ),
+    "characters": (
+        "struct A {\n"
+        "  static constexpr char quote = '\"', other = '\\'', hex = '\\x22', backslash = '\\\\';\n"
+        "  static constexpr int million = 1'000'000, bits = 0b1'1;\n"
+        "  float operator()(float x /* \" */, float w) const { return x + w; }\n"
+        "};",
+        "A",
+        ["x", "w"],
+    ),
     "defaults": (
         "struct A { float operator()(float x, float y = f(1, 2), int z = g<3, 4>()) const; };",
         "A",

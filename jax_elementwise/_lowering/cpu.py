@@ -6,33 +6,29 @@ import functools
 import warnings
 from typing import TYPE_CHECKING, Any
 
-from jax_elementwise import _compat, _kernels
+from jax_elementwise import _kernels
 from jax_elementwise._codegen.kernel import Kernel
-from jax_elementwise._lowering import custom_call, divided, xla
+from jax_elementwise._lowering import kernel, xla
 
 if TYPE_CHECKING:
     from jax_elementwise._functor import Functor
-    from jax_elementwise._index import Index
 
 __all__ = ["lower", "wants_kernel"]
 
 
-def lower(
-    ctx: Any,
-    *operands: Any,
-    functor: Functor,
-    linear: Any,
-    options: Any,
-    index: Index | None,
-) -> Any:
+def lower(ctx: Any, *operands: Any, functor: Functor, linear: Any, options: Any, index: Any) -> Any:
     """The lowering rule."""
     if not _takes_kernel(functor, options.lowering):
         return xla.lower(ctx, *operands, functor=functor, index=index)
-    call = divided if _compat.is_partitioned(ctx) else custom_call
-    kernel = call.kernel_of_call(ctx, functor, options, index)
-    if not _compiles_here(kernel, custom_call.requirement(functor, options)):
-        return xla.lower(ctx, *operands, functor=functor, index=index)
-    return call.lower(ctx, *operands, kernel=kernel, functor=functor, options=options, index=index)
+    return kernel.lower(
+        ctx,
+        *operands,
+        functor=functor,
+        options=options,
+        index=index,
+        compile_here=_compile,
+        warn=_warn_once,
+    )
 
 
 def _takes_kernel(functor: Functor, lowering: str) -> bool:
@@ -50,20 +46,8 @@ def wants_kernel(functor: Functor) -> bool:
     return functor.has_long_loop or functor.has_source
 
 
-def _compiles_here(kernel: Kernel, required: str | None) -> bool:
-    """Compiles the kernel, so that what does not compile fails here, by name.
-
-    Without a compiler answers False, unless the kernel is required. Every other failure is an
-    error, which a warning would hide.
-    """
-    try:
-        _kernels.compile(kernel, _kernels.HOST_CPU)
-    except _kernels.Unavailable as error:
-        if required is not None:
-            raise _kernels.Unavailable(f"{error}{required}") from None
-        _warn_once(str(error))
-        return False
-    return True
+def _compile(kernel: Kernel) -> None:
+    _kernels.compile(kernel, _kernels.HOST_CPU)
 
 
 @functools.cache

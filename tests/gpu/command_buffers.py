@@ -5,11 +5,15 @@ kernel has been compiled or loaded when the first capture begins.
 """
 
 import functools
+import json
+import pathlib
+import tempfile
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.profiler import ProfileData
 
 import jax_elementwise as je
 
@@ -104,8 +108,42 @@ def check_while_loop() -> None:
         np.testing.assert_array_equal(ours(matrix, x), plain(matrix, x))
 
 
+# ---- What the profiler sees ----------------------------------------------------------------------
+
+
+def executed(program, *args):
+    """How many kernels of ours one run executes as parts of CUDA graphs, and how many others."""
+    jax.block_until_ready(program(*args))
+    with tempfile.TemporaryDirectory() as directory:
+        with jax.profiler.trace(directory):
+            jax.block_until_ready(program(*args))
+        (file,) = pathlib.Path(directory).rglob("*.xplane.pb")
+        planes = list(ProfileData.from_file(str(file)).planes)
+    kernels = [
+        dict(event.stats)
+        for plane in planes
+        if plane.name.startswith("/device:GPU")
+        for line in plane.lines
+        for event in line.events
+        if event.name.startswith("ew_")
+    ]
+    in_graphs = sum("cuda_graph_id" in stats for stats in kernels)
+    return in_graphs, len(kernels) - in_graphs
+
+
+def profiles():
+    """Of each program, after all checks: nothing is cold any more."""
+    x, y = jnp.ones((64, 64)), jnp.linspace(-1, 1, 64)
+    found = {name: executed(ours, x, y) for name, ours, _ in programs()}
+    size = 1000
+    matrix, values = jnp.roll(jnp.eye(size), 1, axis=0), jnp.arange(size, dtype=jnp.float32)
+    loop = jitted("while_of_kernels", until_small, je.elementwise(halve))
+    return found | {"while": executed(loop, matrix, values)}
+
+
 if __name__ == "__main__":
     check_new_inputs()
     check_same_input()
     check_while_loop()
     print("right in every run")
+    print(json.dumps(profiles()))

@@ -1,5 +1,6 @@
 """Kernels in programs that XLA captures into CUDA graphs, and in the same programs uncaptured."""
 
+import json
 import re
 
 import pytest
@@ -62,7 +63,7 @@ def captured_calls(dump, name: str) -> tuple[int, int]:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_values_are_right_from_the_first_run_on(mode, program):
-    assert program(mode).output() == "right in every run\n"
+    assert program(mode).output().splitlines()[0] == "right in every run"
 
 
 @pytest.mark.parametrize("mode", ["off", "straight", "loops"])
@@ -73,3 +74,16 @@ def test_calls_are_captured_where_that_is_on(name, calls, mode, program, kernels
     expected, unexpected = (outside, inside) if mode == "off" else (inside, outside)
     assert unexpected == 0
     assert expected >= calls  # more where XLA unrolls the loop
+
+
+@pytest.mark.parametrize("mode", ["off", "straight", "loops"])
+@pytest.mark.parametrize(
+    ("name", "calls"),
+    [("chain", 12), ("loop", 30), ("while", 23)],  # the sum 499500 is halved until it is below 0.1
+)
+def test_the_profiler_sees_them_in_graphs(name, calls, mode, program, kernels_only):
+    in_graphs, others = json.loads(program(mode).output().splitlines()[1])[name]
+    print(name, mode, in_graphs, others)
+    expected, unexpected = (others, in_graphs) if mode == "off" else (in_graphs, others)
+    assert unexpected == 0
+    assert expected == calls

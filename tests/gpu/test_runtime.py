@@ -39,15 +39,16 @@ def test_a_second_process_compiles_nothing(tmp_path):
     assert first["values"] == second["values"]
 
 
-def test_a_program_from_another_process_brings_its_kernels(tmp_path):
+@pytest.mark.parametrize(("write", "read"), [("export", "import"), ("save", "load")])
+def test_a_program_from_another_process_brings_its_kernels(write, read, tmp_path):
     pytest.importorskip("flatbuffers", reason="JAX serialises exported programs with it")
     file = tmp_path / "program"
     caches = {"JAX_ELEMENTWISE_CACHE_DIR": str(tmp_path / "one")}
-    device.python(SCRIPT, "export", file, **caches).output()
-    imported = run_script(tmp_path / "two", "import", file)
-    assert imported["counters"]["compilations"] == 3
-    assert imported["counters"]["loads"] == 3 * GPUS
-    assert imported["values"] == run_script(tmp_path / "one")["values"]
+    device.python(SCRIPT, write, file, **caches).output()
+    other = run_script(tmp_path / "two", read, file)
+    assert other["counters"]["compilations"] == 3
+    assert other["counters"]["loads"] == 3 * GPUS
+    assert other["values"] == run_script(tmp_path / "one")["values"]
 
 
 def test_xlas_own_cache_of_programs(tmp_path):

@@ -1,16 +1,18 @@
 """Calls three kernels and prints, as JSON, what came out and what the runtime counted.
 
 With two arguments, ``export FILE`` or ``import FILE``, it instead writes such a program to a file,
-or runs one that was written.
+or runs one that was written; ``save FILE`` and ``load FILE`` do so with one that XLA has compiled.
 """
 
 import json
 import pathlib
+import pickle
 import sys
 
 import jax
 import jax.numpy as jnp
 from jax import export
+from jax.experimental import serialize_executable
 
 import jax_elementwise as je
 from jax_elementwise import _runtime
@@ -47,7 +49,14 @@ def main(action="call", file=""):
         exported = export.export(program, platforms=["cuda"], disabled_checks=[check])(*operands())
         pathlib.Path(file).write_bytes(exported.serialize())
         return
-    if action == "import":
+    if action == "save":
+        compiled = program.lower(*operands()).compile()
+        pathlib.Path(file).write_bytes(pickle.dumps(serialize_executable.serialize(compiled)))
+        return
+    if action == "load":
+        saved = pickle.loads(pathlib.Path(file).read_bytes())
+        results = serialize_executable.deserialize_and_load(*saved)(*operands())
+    elif action == "import":
         program_again = export.deserialize(bytearray(pathlib.Path(file).read_bytes()))
         results = program_again.call(*operands())
     else:

@@ -6,9 +6,9 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from cases import TARGET, collectives_in
-from support import meshes
 
 import jax_elementwise as je
+from support import meshes
 
 
 class Found(NamedTuple):
