@@ -51,7 +51,7 @@ def write_record(tree, **changes):
     record = {
         "sources": gpu_check.source_digest(tree),
         "date": "2026-01-02T03:04:05Z",
-        "device": {"name": "NVIDIA X", "driver": "1.2"},
+        "device": {"name": "NVIDIA X", "count": 1, "driver": "1.2"},
         "versions": {"python": "3.12.1", "jax": "0.11.2", "nvrtc": "13.0"},
         "tests": {"passed": 5, "failed": 0, "skipped": 1},
         **changes,
@@ -225,14 +225,20 @@ def test_the_environment_is_that_of_the_build(tmp_path, monkeypatch):
 class Run:
     """A check with everything that takes long replaced."""
 
-    def __init__(self, monkeypatch, tree, passed=3, failed=0):
-        found = {"name": "NVIDIA X", "count": 1, "compute_capability": [90]}
+    def __init__(self, monkeypatch, tree, passed=3, failed=0, count=1):
+        self.jobs = []
+
+        def test(root, directory, extra, jobs):
+            self.jobs.append(jobs)
+            return numbers
+
+        found = {"name": "NVIDIA X", "count": count, "compute_capability": [90]}
         found |= {"jax": "0.11.2", "jaxlib": "0.11.2", "nvrtc": "13.0"}
         numbers = {"passed": passed, "failed": failed, "skipped": 0, "reasons_to_skip": []}
         monkeypatch.setattr(gpu_check, "ROOT", tree)
         monkeypatch.setattr(gpu_check, "build", lambda root, directory: 1.23)
         monkeypatch.setattr(gpu_check, "probe", lambda directory: found)
-        monkeypatch.setattr(gpu_check, "test", lambda root, directory, extra: numbers)
+        monkeypatch.setattr(gpu_check, "test", test)
         monkeypatch.setattr(gpu_check, "driver_version", lambda: "1.2")
         self.record = tree / "tests/gpu/verified.json"
 
@@ -247,6 +253,13 @@ def test_a_run_without_failures_is_recorded(tree, monkeypatch, capsys):
     assert run.record.read_text() == (tree / "elsewhere" / "record.json").read_text()
     assert json.loads(run.record.read_text())["seconds"]["build"] == 1.2
     assert run("--status") == 0
+
+
+def test_several_gpus_and_processes(tree, monkeypatch, capsys):
+    run = Run(monkeypatch, tree, count=2)
+    assert run("--jobs", "4") == 0
+    assert run.jobs == [4]
+    assert "0 skipped on 2 NVIDIA X (driver" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("passed", "failed"), [(3, 1), (0, 0)])

@@ -103,9 +103,10 @@ def status(root: pathlib.Path) -> tuple[bool, str]:
 
 def _summary(record: dict[str, Any]) -> str:
     tests, versions, device = record["tests"], record["versions"], record["device"]
+    count = f"{device['count']} " if device["count"] > 1 else ""
     return (
         f"On {record['date']}: {tests['passed']:d} passed, {tests['failed']:d} failed, "
-        f"{tests['skipped']:d} skipped on {device['name']} (driver {device['driver']}) with "
+        f"{tests['skipped']:d} skipped on {count}{device['name']} (driver {device['driver']}) with "
         f"JAX {versions['jax']}, Python {versions['python']} and NVRTC {versions['nvrtc']}."
     )
 
@@ -189,12 +190,16 @@ def driver_version() -> str:
     return run.stdout.split("\n")[0].strip()
 
 
-def test(root: pathlib.Path, directory: pathlib.Path, extra: list[str]) -> dict[str, Any]:
+def test(
+    root: pathlib.Path, directory: pathlib.Path, extra: list[str], jobs: int
+) -> dict[str, Any]:
     """Runs the tests against the build; returns their numbers."""
     with tempfile.TemporaryDirectory() as temporary:
         report = pathlib.Path(temporary, "report.xml")
         command = [sys.executable, "-P", "-m", "pytest", "-m", "gpu", "--import-mode=importlib"]
         command += ["-p", "no:cacheprovider", f"--junitxml={report}", "tests/gpu", *extra]
+        if jobs > 1:  # a file's tests together; pytest-benchmark warns, and warnings are errors
+            command += ["-n", str(jobs), "--dist", "loadfile", "-p", "no:benchmark"]
         subprocess.run(command, cwd=root, env=environment(directory))
         if not report.exists():
             raise CheckError("pytest did not come to an end")
@@ -244,14 +249,18 @@ def make_record(
 
 
 def check(
-    root: pathlib.Path, directory: pathlib.Path, outputs: list[pathlib.Path], extra: list[str]
+    root: pathlib.Path,
+    directory: pathlib.Path,
+    outputs: list[pathlib.Path],
+    extra: list[str],
+    jobs: int = 1,
 ) -> str:
     """Builds, tests and, if all passed and all ran, writes the record; returns what to say."""
     before = source_digest(root)
     seconds = {"build": build(root, directory)}
     found = probe(directory)
     begin = time.monotonic()
-    tests = test(root, directory, extra)
+    tests = test(root, directory, extra, jobs)
     seconds["tests"] = time.monotonic() - begin
     if tests["failed"] or not tests["passed"]:
         raise CheckError(f"{tests['passed']} tests passed and {tests['failed']} failed: no record")
@@ -285,6 +294,9 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--build-dir", type=pathlib.Path, help="build here, and keep it")
     parser.add_argument("--output", type=pathlib.Path, help="write the record here as well")
     parser.add_argument(
+        "--jobs", type=int, default=1, help="test in as many processes, with pytest-xdist"
+    )
+    parser.add_argument(
         "pytest", nargs="*", help="after --: more options of pytest; there is no record then"
     )
     return parser.parse_args(arguments)
@@ -300,7 +312,7 @@ def main(arguments: list[str] | None = None) -> int:
     outputs = [ROOT / RECORD, *([options.output] if options.output else [])]
     try:
         with build_directory(options.build_dir) as directory:
-            print(check(ROOT, directory, outputs, options.pytest))
+            print(check(ROOT, directory, outputs, options.pytest, options.jobs))
     except CheckError as failure:
         print(f"Failed: {failure}.", file=sys.stderr)
         return 1

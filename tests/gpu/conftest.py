@@ -27,15 +27,15 @@ def _device():
 def programs(request, tmp_path_factory, _device):
     """The programs that modules have tests about, by module and then by name.
 
-    A module's ``start`` starts them; they take long, so they run beside all other tests.
+    A module's ``start`` starts them. They take long, so they run beside all other tests: one
+    process starts all of them first, several (pytest-xdist) each those of its own modules.
     """
-    items = request.session.items
-    modules = {item.module for item in items if isinstance(item, pytest.Function)}
-    started = {
-        module.__name__: module.start(tmp_path_factory)
-        for module in modules
-        if hasattr(module, "start")
-    }
+    started = {}
+    if not hasattr(request.config, "workerinput"):
+        items = request.session.items
+        for module in {item.module for item in items if isinstance(item, pytest.Function)}:
+            if hasattr(module, "start"):
+                started[module.__name__] = module.start(tmp_path_factory)
     yield started
     for programs in started.values():
         for program in programs.values():
@@ -43,9 +43,12 @@ def programs(request, tmp_path_factory, _device):
 
 
 @pytest.fixture
-def program(programs, request):
+def program(programs, request, tmp_path_factory):
     """A function from the name of one of this module's programs to the program."""
-    return programs[request.module.__name__].__getitem__
+    module = request.module
+    if module.__name__ not in programs:
+        programs[module.__name__] = module.start(tmp_path_factory)
+    return programs[module.__name__].__getitem__
 
 
 @pytest.fixture(scope="session")

@@ -93,7 +93,8 @@ def view():
     cupy = pytest.importorskip("cupy", reason="CuPy makes misaligned arrays")
 
     def view(x, offset):
-        array = jax.dlpack.from_dlpack(cupy.asarray(x)[offset:])
+        with cupy.cuda.Device(0):  # where there are several, it may be another
+            array = jax.dlpack.from_dlpack(cupy.asarray(x)[offset:])
         if array.unsafe_buffer_pointer() % 16 != offset * x.itemsize % 16:
             pytest.skip("JAX has copied the array to an aligned address")
         return array

@@ -55,7 +55,8 @@ def main(action="call", file=""):
         return
     if action == "load":
         saved = pickle.loads(pathlib.Path(file).read_bytes())
-        results = serialize_executable.deserialize_and_load(*saved)(*operands())
+        load = serialize_executable.deserialize_and_load
+        results = load(*saved, execution_devices=jax.devices()[:1])(*operands())
     elif action == "import":
         program_again = export.deserialize(bytearray(pathlib.Path(file).read_bytes()))
         results = program_again.call(*operands())
