@@ -198,8 +198,8 @@ def test(
         report = pathlib.Path(temporary, "report.xml")
         command = [sys.executable, "-P", "-m", "pytest", "-m", "gpu", "--import-mode=importlib"]
         command += ["-p", "no:cacheprovider", f"--junitxml={report}", "tests/gpu", *extra]
-        if jobs > 1:  # a file's tests together; pytest-benchmark warns, and warnings are errors
-            command += ["-n", str(jobs), "--dist", "loadfile", "-p", "no:benchmark"]
+        if jobs > 1:  # beside others pytest-benchmark, if there, warns, and warnings are errors
+            command += ["-n", str(jobs), "-p", "no:benchmark"]
         subprocess.run(command, cwd=root, env=environment(directory))
         if not report.exists():
             raise CheckError("pytest did not come to an end")

@@ -14,6 +14,28 @@ import jax
 import pytest
 from gpu import device
 
+# Tests that several processes (pytest-xdist) do not divide among them; all others they do.
+TOGETHER = {
+    "test_command_buffers.py": "programs",
+    "test_example_programs.py": "programs",
+    "test_sanitizer.py": "programs",
+    "test_two_devices.py": "programs",
+    "test_cpp_example.py": "C++",
+    "test_large.py": "large",  # there may not be memory for several at once
+}
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Scheduling(LoadScopeScheduling):
+        def _split_scope(self, nodeid):
+            file = nodeid.partition("::")[0].rpartition("/")[2]
+            return TOGETHER.get(file, nodeid)
+
+    return Scheduling(config, log)
+
 
 @pytest.fixture(scope="session", autouse=True)
 def _device():
@@ -23,32 +45,36 @@ def _device():
         )
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="session")
 def programs(request, tmp_path_factory, _device):
     """The programs that modules have tests about, by module and then by name.
 
-    A module's ``start`` starts them. They take long, so they run beside all other tests: one
-    process starts all of them first, several (pytest-xdist) each those of its own modules.
+    A module's ``start`` starts them; they take long, so they run beside all other tests.
     """
-    started = {}
-    if not hasattr(request.config, "workerinput"):
-        items = request.session.items
-        for module in {item.module for item in items if isinstance(item, pytest.Function)}:
-            if hasattr(module, "start"):
-                started[module.__name__] = module.start(tmp_path_factory)
+    items = request.session.items
+    modules = {item.module for item in items if isinstance(item, pytest.Function)}
+    started = {
+        module.__name__: module.start(tmp_path_factory)
+        for module in modules
+        if hasattr(module, "start")
+    }
     yield started
     for programs in started.values():
         for program in programs.values():
             program.stop()
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _started_first(request):
+    """Of several processes (pytest-xdist) only the one that has the programs' tests starts them."""
+    if device.ONE_PROCESS:
+        request.getfixturevalue("programs")
+
+
 @pytest.fixture
-def program(programs, request, tmp_path_factory):
+def program(programs, request):
     """A function from the name of one of this module's programs to the program."""
-    module = request.module
-    if module.__name__ not in programs:
-        programs[module.__name__] = module.start(tmp_path_factory)
-    return programs[module.__name__].__getitem__
+    return programs[request.module.__name__].__getitem__
 
 
 @pytest.fixture(scope="session")

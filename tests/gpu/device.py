@@ -20,6 +20,7 @@ from jax_elementwise import _runtime
 ON_CPU = os.environ.get("JEW_GPU_TESTS_ON") == "cpu"
 if ON_CPU:  # by XLA's operations, loops too
     os.environ["JAX_ELEMENTWISE_LOWERING"] = "xla"
+ONE_PROCESS = "PYTEST_XDIST_WORKER" not in os.environ  # all tests run in this one
 HERE = pathlib.Path(__file__).parent
 ROOT = HERE.parent.parent
 PACKAGES = pathlib.Path(jax_elementwise.__file__).parent.parent  # where the package is installed
@@ -99,8 +100,10 @@ def counted():
 def precompile(jobs) -> None:
     """Compiles, many at a time, the kernels of scalar functions with operands of some dtypes.
 
-    What fails here fails again where the kernel is used.
+    What fails here fails again where the kernel is used. Several processes compile each their own.
     """
+    if not ONE_PROCESS:
+        return
     arch = f"sm_{_runtime.compute_capabilities()[0]}"
 
     def compile_one(job):
