@@ -3,6 +3,7 @@
 # ruff: noqa: E402
 
 import os
+import pathlib
 import shutil
 
 _DEVICES = "--xla_force_host_platform_device_count"
@@ -29,8 +30,9 @@ hypothesis.settings.load_profile("project")
 
 @pytest.fixture(scope="session", autouse=True)
 def cache_directory(tmp_path_factory):
-    """A kernel cache of the session's own, empty at its start."""
-    directory = tmp_path_factory.mktemp("kernels")
+    """A kernel cache of the session's own, empty at its start; or the one that is to be kept."""
+    kept = os.environ.get("JEW_TESTS_CACHE")
+    directory = pathlib.Path(kept, "kernels") if kept else tmp_path_factory.mktemp("kernels")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JAX_ELEMENTWISE_CACHE_DIR", str(directory))
         yield directory

@@ -64,6 +64,12 @@ CUDA_TYPES = {
     "complex128": "jax_elementwise::complex128",
 }
 
+# The macros that a text defines, but for those that C and CUDA may have: others need them.
+_MACRO = re.compile(
+    r"^[ \t]*#[ \t]*define[ \t]+(?!M_|CUDART_|\w+_(?:MAX|MIN|EPSILON)\b|INFINITY\b|NAN\b)(\w+)",
+    re.MULTILINE,
+)
+
 
 def source_dtype(dtype: DType) -> DType:
     """The row of a dtype in functors that call users' code: a narrow float is of CUDA's type."""
@@ -111,8 +117,12 @@ def headers_of(dtypes: Sequence[DType]) -> set[str]:
 
 
 def declaration(source: Source, dtypes: Sequence[str], outs: Sequence[str], space: str) -> str:
-    """The user's text in a namespace, for operands of these dtypes."""
+    """The user's text in a namespace, for operands of these dtypes.
+
+    Macros know no namespaces, so they end where the text does.
+    """
     letters = _letters(source, dtypes)
+    macros = dict.fromkeys(_MACRO.findall(source.preamble + "\n" + source.text))
     lines = [f"namespace {space} {{"]
     lines += [f"using {letter} = {CUDA_TYPES[dtype]};" for letter, dtype in sorted(letters.items())]
     if source.preamble:
@@ -126,7 +136,9 @@ def declaration(source: Source, dtypes: Sequence[str], outs: Sequence[str], spac
         head = f"JEW_DEVICE {result} function({_formals(source, dtypes, outs)}) {{"
         body = f"return (\n{text}\n);" if source.is_expression else f"{text}\n;"
         lines += [head, body, "}"]
-    return "\n".join([*lines, f'#line 1 "the kernel of {source.file}"', "}"]) + "\n"
+    lines += [f'#line 1 "the kernel of {source.file}"', "}"]
+    lines += [f"#undef {macro}" for macro in macros]
+    return "\n".join(lines) + "\n"
 
 
 def _letters(source: Source, dtypes: Sequence[str]) -> dict[str, str]:

@@ -118,6 +118,23 @@ def test_functors_of_one_kernel_do_not_see_each_other(nvrtc):
     assert f.cubin(x)[:4] == b"\x7fELF"
 
 
+def test_macros_end_with_their_functor(nvrtc):
+    """Also those that have the names of what stands after it: ours, and another functor's."""
+    one = je.cuda_functor(
+        "WIDE(x, K) + (M_E > 2)", inputs="float x", outputs="float", name="one",
+        preamble="#define K 2.0f\n  # define WIDE(x, y) \\\n ((x) * (y))\n"
+        "#ifndef M_E\n#define M_E 0\n#endif\n"
+        "#define v0 nonsense\n#define Output nonsense\n#define make_tuple nonsense",
+    )  # fmt: skip
+    two = je.cuda_functor("float K = x + 1; return K;", inputs="float x", outputs="float")
+    three = je.cuda_functor("x * (M_E > 2)", inputs="float x", outputs="float")
+    f = je.elementwise(lambda x: three(two(one(x) + jnp.sin(0 * x))))
+    x = jnp.float32([0, 1])
+    np.testing.assert_array_equal(f(x), [2, 4])
+    assert f.cubin(x)[:4] == b"\x7fELF"
+    assert "#undef" not in je.cuda_functor("x", inputs="float x").cuda_source(x)
+
+
 def test_one_text_for_two_types_is_two_namespaces():
     twice = je.cuda_functor("x + x", inputs="T x", outputs="T")
     f = je.elementwise(lambda x, n: twice(x) + twice(n))

@@ -103,13 +103,35 @@ def _directory() -> pathlib.Path:
 
 
 def compile_cpp(sources: Sequence[pathlib.Path], output: str, flags: Sequence[str]) -> pathlib.Path:
-    """Compiles, and without ``-c`` links, host C++ against the package's headers."""
-    path = _directory() / output
+    """Compiles, and without ``-c`` links, host C++ against the package's headers.
+
+    With JEW_TESTS_CACHE in the environment, what is compiled is kept there for the next run.
+    """
     includes = [f"-I{directory}" for directory in _INCLUDES]
-    command = [_require_compiler(), *_FLAGS, *flags, *includes, "-o", path, *sources]
-    done = subprocess.run(command, capture_output=True, text=True)
+    command = [_require_compiler(), *_FLAGS, *flags, *includes]
+    path = _directory() / output
+    if "JEW_TESTS_CACHE" in os.environ:
+        path = pathlib.Path(os.environ["JEW_TESTS_CACHE"], "programs", _key(command, sources))
+        if path.exists():
+            return path
+        path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(f"{path.name}.{os.getpid()}")
+    done = subprocess.run([*command, "-o", unfinished, *sources], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[:8000]
-    return path
+    return unfinished.replace(path)
+
+
+def _key(command: Sequence[str], sources: Sequence[pathlib.Path]) -> str:
+    """A hash of all that decides what is compiled."""
+    texts = [path.read_bytes() for path in sources]
+    return hashlib.sha256(repr((command, texts, _surroundings(command[0]))).encode()).hexdigest()
+
+
+@functools.cache
+def _surroundings(compiler: str) -> tuple[str, bytes]:
+    version = subprocess.run([compiler, "--version"], capture_output=True, text=True).stdout
+    paths = sorted(path for directory in _INCLUDES for path in directory.rglob("*.[ch]*"))
+    return version, hashlib.sha256(b"".join(path.read_bytes() for path in paths)).digest()
 
 
 @functools.cache
