@@ -6,13 +6,15 @@ import dataclasses
 import re
 from collections.abc import Mapping
 
-__all__ = ["Headers", "Struct", "find_struct", "without_comments"]
+__all__ = ["Headers", "Struct", "find_function", "find_struct", "without_comments"]
 
 # Comments, strings and characters; the quotes of 1'000'000 are between digits.
 _NO_CODE = re.compile(
     r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\])*\"|(?<!\w)'(?:\\[^']+|\\'|[^'\\])'", re.DOTALL
 )
 _CALL = re.compile(r"(\w+|[>&*)])\s*\boperator\s*\(\s*\)\s*\(")
+
+_NO_DATA = re.compile(r"(using|typedef|static|friend|enum|struct|class|union|template)\b")
 
 # The macro by which a header is included once.
 _GUARD = re.compile(r"(?:\s|//[^\n]*|/\*.*?\*/)*#\s*ifndef\s+(\w+)\s+#\s*define\s+\1\b", re.DOTALL)
@@ -36,12 +38,15 @@ class Struct:
         further parameters have defaults.
       parameters: the names of those of ``operator()``.
       returns_void: whether results are parameters.
+      members: the names of its data, in order, and whether each has an initialiser; None where
+        more than that decides what they are: a constructor, a base, an array.
     """
 
     name: str
     is_template: bool
     parameters: tuple[str, ...]
     returns_void: bool
+    members: tuple[tuple[str, bool], ...] | None
 
 
 def find_struct(text: str, name: str | None) -> Struct | None:
@@ -68,6 +73,14 @@ def find_struct(text: str, name: str | None) -> Struct | None:
     return found[name] if name in found else found[list(found)[-1]]
 
 
+def find_function(text: str) -> str | None:
+    """The name of the function whose definition a text begins with."""
+    words = r"(?:[\w:*&]+\s+|template\s*<[^{}()]*>\s*)+"
+    code = without_comments(re.sub(r'^\s*extern\s*"C"', "", text)).strip()
+    match = re.match(rf"{words}[*&]*(\w+)\s*\([^(){{}};]*\)\s*(?:noexcept\s*)?\{{", code)
+    return match[1] if match and match[1] not in ("if", "for", "while", "switch") else None
+
+
 def _struct(match: re.Match[str], call: re.Match[str], code: str) -> Struct:
     name, template = match[3], match[2]
     first, *others = (template or "class T").split(",")
@@ -77,7 +90,44 @@ def _struct(match: re.Match[str], call: re.Match[str], code: str) -> Struct:
             f"{name!r} is a template of more than one type. Make its operator() the template, or "
             "call it: give the struct as preamble, and as source what creates and calls it"
         )
-    return Struct(name, template is not None, _parameters(code[call.end() :]), call[1] == "void")
+    is_derived = ":" in match[0].replace("::", "")
+    return Struct(
+        name,
+        template is not None,
+        _parameters(code[call.end() :]),
+        call[1] == "void",
+        None if is_derived else _members(name, code[match.end() :]),
+    )
+
+
+def _members(name: str, code: str) -> tuple[tuple[str, bool], ...] | None:
+    """The data of a class, from the code after its brace on."""
+    members: list[tuple[str, bool]] = []
+    for statement in _statements(code):
+        declared, *initialiser = re.split(r"[={]", statement, maxsplit=1)
+        if re.search(rf"\b{name}\s*\(", declared) or "[" in declared:
+            return None
+        if "(" not in declared and not _NO_DATA.match(declared):
+            names = [re.findall(r"\w+", part) for part in declared.split(",")]
+            members += [(each[-1], bool(initialiser)) for each in names if each]
+    return tuple(members)
+
+
+def _statements(code: str) -> list[str]:
+    """Those of a class, up to its end, with ``{}`` for all that is in braces inside."""
+    depth, text = 1, ""
+    for character in re.sub(r"^[ \t]*#.*$", "", code, flags=re.MULTILINE):
+        depth += (character == "{") - (character == "}")
+        if depth == 0:
+            break
+        if depth == 1 or (depth == 2 and character == "{"):
+            text += character
+    text = re.sub(r"\b(public|private|protected)\s*:", ";", text)
+    while text != (text := re.sub(r"<[^<>;]*>", " ", text)):  # arguments of templates
+        continue
+    # A function's body ends a statement, too; an initialiser's braces do not.
+    text = re.sub(r"(\)[^;{}()]*\{\})", r"\1;", text)
+    return [part.strip() for part in text.split(";") if part.strip()]
 
 
 def _parameters(code: str) -> tuple[str, ...]:

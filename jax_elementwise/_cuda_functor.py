@@ -277,10 +277,15 @@ def _typed(source: Source, operands: list[Any]) -> list[Any]:
         elif wanted is not None and x.dtype != wanted:
             raise TypeError(
                 f"{source.name!r}: argument {p.name!r} has dtype {x.dtype}, and must be {wanted}. "
-                "Convert it."
+                f"Convert it{_width_hint(wanted)}."
             )
         typed.append(x if wanted is None else jnp.asarray(x, wanted))
     return typed
+
+
+def _width_hint(dtype: Any) -> str:
+    is_too_wide = jax.dtypes.canonicalize_dtype(dtype) != jnp.dtype(dtype)
+    return ", which takes jax_enable_x64" if is_too_wide else ""
 
 
 def _kind(dtype: Any) -> Any:

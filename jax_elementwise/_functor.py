@@ -211,5 +211,7 @@ def _check_results(out: Any, name: str) -> None:
             where = f" at {jax.tree_util.keystr(path)}" if path else ""
             raise TypeError(
                 f"{name!r} must return scalars, one element's results, but returned an array of "
-                f"shape {leaf.shape} and dtype {leaf.dtype}{where}."
+                f"shape {leaf.shape} and dtype {leaf.dtype}{where}. Several results are a "
+                "tuple; an array that the function captures is a whole table, not one entry per "
+                "element: pass it as an argument."
             )

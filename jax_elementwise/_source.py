@@ -11,7 +11,13 @@ from typing import Any
 import numpy as np
 
 from jax_elementwise._codegen.types import DTYPES
-from jax_elementwise._cplusplus import Headers, Struct, find_struct, without_comments
+from jax_elementwise._cplusplus import (
+    Headers,
+    Struct,
+    find_function,
+    find_struct,
+    without_comments,
+)
 
 __all__ = ["Parameter", "Source", "parse"]
 
@@ -172,6 +178,12 @@ def parse(
     ins, outs = _parameters(inputs, "inputs"), _outputs(outputs)
     if struct is not None:
         ins = _inputs_of(struct, shown, inputs is not None, ins, outs, index)
+    elif function := find_function(text):
+        raise ValueError(
+            f"source is the function {function!r}. Give it as preamble=, and as source an "
+            f"expression that calls it, as in source='{function}(x)'. Kernels (__global__) the "
+            "package writes itself"
+        )
     elif inputs is None:
         raise ValueError(f"{shown!r} needs the names of its inputs, as in inputs='x, y'")
     else:
@@ -180,6 +192,7 @@ def parse(
         shown, text, preamble, struct, ins, _parameters(scalars, "scalars"), outs, index
     )
     _check(source)
+    _check_members(source)
     return source
 
 
@@ -261,6 +274,27 @@ def _check(source: Source) -> None:
             raise ValueError(
                 f"{source.name!r}: the type {output.type!r} of a result is that of no input"
             )
+
+
+def _check_members(source: Source) -> None:
+    """Of a struct without a constructor, whose members are its scalars: all have a value."""
+    if source.struct is None or source.struct.members is None:
+        return
+    members = [member for member, _ in source.struct.members]
+    scalars = [scalar.name for scalar in source.scalars]
+    given = members[: len(scalars)]
+    if scalars != given and sorted(scalars) == sorted(given):
+        raise ValueError(
+            f"{source.name!r} is constructed from its scalars in their order {tuple(scalars)}, and "
+            f"its members have the order {tuple(given)}"
+        )
+    empty = [m for m, has_value in source.struct.members[len(scalars) :] if not has_value]
+    if empty:
+        raise ValueError(
+            f"{source.name!r} is constructed from its scalars {tuple(scalars)}, so nothing gives "
+            f"its members {tuple(empty)} a value: name them in scalars=, in the order in which "
+            "they are declared, or initialise them"
+        )
 
 
 def _parameters(given: Any, what: str) -> tuple[Parameter, ...]:

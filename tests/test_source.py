@@ -132,7 +132,7 @@ STRUCTS = {
     ),
     "index": ("struct A { float operator()(float x, long long k) const; };", "A", ["x", "k"]),
     "types_of_results": (
-        "struct A { Complex<float> operator()(float x) const; int n; };\n"
+        "struct A { Complex<float> operator()(float x) const; int n{}; };\n"
         "struct B { const T*operator()(float y) const; };\n"
         "struct C { decltype(auto) operator()(float z) const; };\n"
         "struct D { float &operator()(float u, float v) const; };",

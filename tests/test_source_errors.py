@@ -133,6 +133,27 @@ ERRORS = {
         ValueError, "'A' is a template of more than one type",
         "template <int N> struct A { int operator()(int x) const; };", {"inputs": None},
     ),
+    "members": (
+        ValueError, r"'A' is constructed from its scalars \('s',\), so nothing gives its members "
+        r"\('c', 'd'\) a value: name them in scalars=",
+        "struct A { float s; int b = 1; private: float c, d; float operator()(float x) const; };",
+        {"inputs": None, "scalars": "float s"},
+    ),
+    "order_of_members": (
+        ValueError, r"from its scalars in their order \('b', 's'\), and its members have the order "
+        r"\('s', 'b'\)",
+        "struct A { float operator()(float x) const { return s * x + b; } float s, b; };",
+        {"inputs": None, "scalars": "float b, float s"},
+    ),
+    "function": (
+        ValueError, "source is the function 'f'. Give it as preamble=, and as source an expression "
+        r"that calls it, as in source='f\(x\)'",
+        "__device__ inline float f(float x) {\n return x; }", {"inputs": None},
+    ),
+    "kernel": (
+        ValueError, "source is the function 'k'.* Kernels .__global__. the package writes itself",
+        'extern "C" __global__ void k(float* x) {}', {"inputs": "x"},
+    ),
 }  # fmt: skip
 
 

@@ -121,7 +121,7 @@ def _written_out(
     length, step = equation.params["length"], equation.params["jaxpr"]
     if length > emitter.max_elements:
         raise UnsupportedError(
-            f"a scan of {length} steps that differ (more than {emitter.max_elements})"
+            f"a scan of {length} steps (more than {emitter.max_elements}) over arrays"
         )
     stacked: list[list[Array]] = []
     for i in range(length)[:: -1 if equation.params["reverse"] else 1]:

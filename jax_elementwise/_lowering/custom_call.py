@@ -37,12 +37,14 @@ def kernel_of_call(ctx: Any, functor: Any, options: Any, index: Index | None) ->
 
 def requirement(functor: Any, options: Any) -> str | None:
     """What to add to the error where no kernel can be compiled; None where XLA takes over."""
-    if functor.without_reference and options.lowering != "kernel":
+    if options.lowering == "kernel":
+        return "" if functor.without_reference else "Or use lowering='auto'."
+    if functor.without_reference:
         return (
-            f" Or give {functor.without_reference!r} a reference=, a function of the same scalars "
+            f"Or give {functor.without_reference!r} a reference=, a function of the same scalars "
             "in Python, for XLA to evaluate."
         )
-    return "" if options.lowering == "kernel" else None
+    return None
 
 
 def lower(

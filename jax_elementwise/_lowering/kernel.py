@@ -38,7 +38,7 @@ def lower(
     except _kernels.Unavailable as error:
         required = custom_call.requirement(functor, options)
         if required is not None:
-            raise _kernels.Unavailable(f"{error}{required}") from None
+            raise _kernels.Unavailable(f"{str(error).rstrip('.')}. {required}".rstrip()) from None
         warn(str(error))
         return xla.lower(ctx, *operands, functor=functor, index=index)
     return call.lower(ctx, *operands, kernel=kernel, functor=functor, options=options, index=index)
