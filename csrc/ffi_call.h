@@ -56,9 +56,8 @@ runtime::CompileRequest compile_request(const Attributes& attributes);
 
 // How a call of a program uses its kernel: what its executions need of the attributes.
 //
-// Made when the program is loaded, and then kept by XLA, which passes it to the later stages. These
-// it calls for every call at every run of a program, also where the kernels are in a CUDA graph:
-// decoding the attributes there took most of the host's time.
+// On a GPU it is made once, when the program is loaded: decoding the attributes took a good part of
+// the host's time for a launch.
 struct KernelCall {
   explicit KernelCall(const Attributes& attributes);
 

@@ -1,6 +1,5 @@
-// The handlers for CPUs, where XLA has no stage before each execution: what a program needs is
-// loaded when it is. They have no state: JAX 0.12 and before register the handlers of CPUs before
-// the types of states, which XLA refuses.
+// The handlers for CPUs. They have no state: JAX 0.12 and before register the handlers of CPUs
+// before the types of states, which XLA refuses.
 #include <algorithm>
 #include <functional>
 
@@ -14,7 +13,6 @@ namespace {
 ffi::Error instantiate(const Attributes& attributes) {
   return guarded([&] {
     check_format(attributes);
-    if (runtime::find_host_kernel(attributes.digest) != nullptr) return;
     runtime::load_host_kernel(attributes.digest, compile_request(attributes));
   });
 }

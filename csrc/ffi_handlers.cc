@@ -14,7 +14,6 @@ namespace {
 
 struct GpuCall {
   static inline ffi::TypeId id = {};
-  static constexpr ffi::TypeInfo info = ffi::MakeTypeInfo<GpuCall>();
 
   KernelCall call;
   runtime::Kernel& kernel;
@@ -42,7 +41,11 @@ constexpr auto InstantiateImpl = [](auto... attributes) {
 
 }  // namespace
 
-StateType gpu_state_type() { return {&GpuCall::id, &GpuCall::info}; }
+StateType gpu_state_type() {
+  // Not inside of the class, which is incomplete there: its destructor would not run.
+  static constexpr ffi::TypeInfo info = ffi::MakeTypeInfo<GpuCall>();
+  return {&GpuCall::id, &info};
+}
 
 }  // namespace jax_elementwise
 

@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import inspect
 import re
+import types
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, overload
 
@@ -28,7 +29,10 @@ _ENVIRONMENT = "JAX_ELEMENTWISE_LOWERING"
 
 
 class ElementwiseFunction:
-    """A function of arrays, made by ``elementwise``. See there."""
+    """What ``elementwise`` returns: a function of arrays, which can show its kernel.
+
+    Not constructed directly.
+    """
 
     _takes_index = False  # whether the function of one element has the index as last operand
 
@@ -53,8 +57,20 @@ class ElementwiseFunction:
     def __repr__(self) -> str:
         return f"<elementwise function {self._name}>"
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Applies the function to every element of the broadcast arguments."""
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        """Applies the function to every element of the broadcast arguments.
+
+        Args:
+          *args: arrays or pytrees of arrays, of any shapes that broadcast, and Python scalars.
+          **kwargs: likewise; and static arguments.
+
+        Returns:
+          what the function returns for one element, with an array in the place of every scalar: of
+          the joint shape of all arguments, and of the dtype that the function gives.
+
+        Raises:
+          TypeError, ValueError, NotImplementedError, OverflowError: as ``elementwise`` says.
+        """
         override = environment(_ENVIRONMENT)
         if not override:
             return self._front_door(*args, **kwargs)
@@ -62,16 +78,32 @@ class ElementwiseFunction:
             raise ValueError(f"{_ENVIRONMENT} must be one of {_LOWERINGS}, not {override!r}")
         return self._front_doors[override](*args, **kwargs)
 
-    def cuda_source(self, *args: Any, **kwargs: Any) -> str:
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        """As a method: the instance, which must be a pytree, is the first argument."""
+        return self if instance is None else types.MethodType(self, instance)
+
+    def cuda_source(self, /, *args: Any, **kwargs: Any) -> str:
         """The CUDA C++ of the kernel for these arguments.
 
         Args:
           *args: as for the function itself; ``jax.ShapeDtypeStruct`` will do.
           **kwargs: likewise.
+
+        Returns:
+          the text that NVRTC compiles, whatever this machine has.
+
+        Raises:
+          ValueError: if no argument is an array.
+
+        Example:
+          >>> import jax, jax_elementwise as je
+          >>> x = jax.ShapeDtypeStruct((8,), "float32")
+          >>> "__global__" in je.elementwise(lambda x: 2 * x).cuda_source(x)
+          True
         """
         return self._kernel(args, kwargs).source
 
-    def cubin(self, *args: Any, arch: str = "sm_90", **kwargs: Any) -> bytes:
+    def cubin(self, /, *args: Any, arch: str = "sm_90", **kwargs: Any) -> bytes:
         """The machine code of the kernel for these arguments.
 
         Needs NVRTC, which comes with ``jax[cuda12]``, ``jax[cuda13]`` or the package
@@ -82,6 +114,9 @@ class ElementwiseFunction:
           arch: the GPU architecture, ``"sm_75"`` or newer. Variants such as ``"sm_90a"`` are
             refused: kernels use nothing that only they have.
           **kwargs: as for ``cuda_source``.
+
+        Returns:
+          a cubin, an ELF file that ``cuobjdump`` and ``nvdisasm`` read.
 
         Raises:
           ValueError: if ``arch`` is not of that form, or the compiler does not know it.
@@ -149,7 +184,10 @@ class ElementwiseFunction:
                     aliases=options.aliases,
                     index=None if index is None else index.position,
                 )
-        raise ValueError(f"{self._name!r} has no array arguments, so there is no kernel")
+        raise ValueError(
+            f"{self._name!r} computes nothing, so there is no kernel: it has no array arguments, "
+            "or returns them as they are"
+        )
 
 
 @overload
@@ -211,8 +249,8 @@ def elementwise(
     Args:
       fun: takes scalars, or pytrees of scalars, and returns a scalar or a pytree of scalars, in
         terms of ``jax.numpy`` and ``jax.lax``. Without it, a decorator is returned.
-      static_argnames: arguments, passed by keyword, that are not arrays: each new (hashable) value
-        traces anew.
+      static_argnames: names of arguments that are not arrays, as for ``jax.jit``: each new
+        (hashable) value traces anew.
       name: what kernels and profiles show; the function's own name by default.
       fast_math: compile with ``--use_fast_math``: approximate divisions, roots and transcendental
         functions, and subnormals flushed to zero. Only kernels heed it.
@@ -222,7 +260,8 @@ def elementwise(
         ``g++`` or ``clang++``), and makes it an error where none can be compiled.
         ``"xla"`` always uses XLA's operations; it takes functions for which no kernel can be
         generated, and allows ``jax.debug.print``. The environment variable
-        ``JAX_ELEMENTWISE_LOWERING``, read at each call, overrides it for all functions.
+        ``JAX_ELEMENTWISE_LOWERING``, read whenever a function is called or traced, overrides it
+        for all functions.
       input_output_aliases: ``{argument: result}``: a kernel may write the result into the buffer
         of the argument, which must have the dtype of the result and the joint shape. Both are
         numbers, from 0: arguments are the arrays of the call in the order of the function's
@@ -233,6 +272,9 @@ def elementwise(
         that copy. Derivatives and platforms without kernels do without aliases, and so does an
         argument that ``vmap`` does not map. ``jax.jit`` pairs donated arguments with results of
         their type in order, so return them in the order of the arguments.
+
+    Returns:
+      the function of arrays, an ``ElementwiseFunction``; without ``fun``, a decorator.
 
     Raises:
       TypeError: at the call, for an argument that is no array or has an unsupported dtype, for a

@@ -134,6 +134,7 @@ def has_long_loop(jaxpr: Any) -> bool:
         equation.primitive.name == "while"
         or (equation.primitive.name == "scan" and is_long_scan(equation))
         or equation.primitive.name in _LOOPING
+        or ("_prim" in equation.params and has_long_loop(definition(equation)))
         or any(map(has_long_loop, subjaxprs(equation)))
         for equation in open_jaxpr(jaxpr).eqns
     )
@@ -161,10 +162,10 @@ def definition(equation: Any) -> Any | None:
     if equation.primitive.name in _LOOPING:
         avals = [jax.ShapeDtypeStruct(atom.aval.shape, atom.aval.dtype) for atom in equation.invars]
         return jax.make_jaxpr(functools.partial(_looping, equation.primitive.name))(*avals)
-    primitive = equation.params.get("_prim")  # JAX 0.12: hijax, for example jnp.searchsorted
-    if primitive is None or not hasattr(primitive, "expand"):
+    if "_prim" not in equation.params:  # JAX 0.12: hijax, for example jnp.searchsorted
         return None
-    return jax.make_jaxpr(primitive.expand)(*(atom.aval for atom in equation.invars))
+    expand = functools.partial(equation.primitive.to_lojax, **equation.params)
+    return jax.make_jaxpr(expand)(*(atom.aval for atom in equation.invars))
 
 
 def is_partitioned(ctx: Any) -> bool:

@@ -20,7 +20,10 @@ __all__ = ["CudaFunctor", "cuda_functor"]
 
 
 class CudaFunctor(ElementwiseFunction):
-    """A function of arrays, made by ``cuda_functor``. See there."""
+    """What ``cuda_functor`` returns: a function of arrays, which can check itself (``check``).
+
+    Not constructed directly.
+    """
 
     def __init__(self, source: Source, rules: Rules, options: Options) -> None:
         def fun(*scalars: Any) -> Any:
@@ -40,7 +43,7 @@ class CudaFunctor(ElementwiseFunction):
         return f"<CUDA functor {self._source.name}>"
 
     def check(
-        self, *args: Any, rtol: float | None = None, atol: float | None = None, **kwargs: Any
+        self, /, *args: Any, rtol: float | None = None, atol: float | None = None, **kwargs: Any
     ) -> None:
         """Compares the functor with its reference, and its ``jvp`` with the reference's.
 

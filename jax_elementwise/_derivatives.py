@@ -25,7 +25,21 @@ from jax_elementwise._table import check_captured, table
 __all__ = ["guarded", "jvp", "reduced", "transpose"]
 
 
-@functools.lru_cache(maxsize=4096)
+def _kept(derive: Callable[..., Any]) -> Callable[..., Any]:
+    """Keeps what is derived, per width of types: a rule that a user wrote may depend on it."""
+
+    @functools.lru_cache(maxsize=4096)
+    def kept(x64: bool, /, *args: Any, **kwargs: Any) -> Any:
+        return derive(*args, **kwargs)
+
+    @functools.wraps(derive)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return kept(bool(jax.config.jax_enable_x64), *args, **kwargs)
+
+    return call
+
+
+@_kept
 def reduced(
     functor: Functor, results: tuple[int, ...], *, keep_operands: bool
 ) -> tuple[Functor, tuple[int, ...]]:
@@ -44,7 +58,7 @@ def reduced(
     return Functor(functor.name, pruned, origin=functor.origin), used
 
 
-@functools.lru_cache(maxsize=4096)
+@_kept
 def guarded(functor: Functor) -> Functor:
     """A functor with one operand more, a bool. Where it is false, results are 0 at once."""
 
@@ -56,7 +70,7 @@ def guarded(functor: Functor) -> Functor:
     return Functor(f"{functor.name}_guarded", closed, origin=functor.origin)
 
 
-@functools.lru_cache(maxsize=4096)
+@_kept
 def jvp(functor: Functor, active: tuple[int, ...]) -> tuple[Functor, tuple[int, ...]]:
     """The tangent of a functor.
 
@@ -94,7 +108,7 @@ def _is_zero(atom: Any) -> bool:
     return _compat.is_literal(atom) and not np.any(atom.val)
 
 
-@functools.lru_cache(maxsize=4096)
+@_kept
 def transpose(
     functor: Functor, undefined: tuple[int, ...], zeroed: tuple[int, ...], results: tuple[int, ...]
 ) -> Functor:
@@ -130,9 +144,10 @@ def transpose(
             operands[i] = value
 
         def linear(*values: Any) -> list[Any]:
+            given = list(operands)
             for i, value in zip(undefined, values, strict=True):
-                operands[i] = value
-            outs = functor(*operands)
+                given[i] = value
+            outs = functor(*given)
             return [outs[i] for i in results]
 
         unknowns = [jax.ShapeDtypeStruct((), avals[i].dtype) for i in undefined]

@@ -29,8 +29,8 @@ class Functor:
     """What one element computes: a jaxpr over scalars that is closed over nothing.
 
     Immutable and hashable. Two functors are equal if their jaxprs say the same thing and hold the
-    same derivative rules (``custom_jvp`` functions, by identity). Their kernels' text is a weaker
-    identity: functions with the same values and different gradients share a kernel.
+    same derivative rules (of ``custom_jvp`` functions, those of one trace). Their kernels' text is
+    a weaker identity: functions with the same values and different gradients share a kernel.
 
     Attributes:
       name: what kernels and profiles show.

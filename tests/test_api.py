@@ -342,3 +342,41 @@ def test_first_calls_from_many_threads(rng):
             for k, (value, gradient) in enumerate(results):
                 np.testing.assert_allclose(value, (np.sin(x) * k).sum(), rtol=1e-4, atol=1e-5)
                 assert_same(gradient, jnp.cos(x) * k)
+
+
+# ---- As a method ---------------------------------------------------------------------------------
+
+
+@jax.tree_util.register_pytree_node_class
+class Scale:
+    def __init__(self, factor):
+        self.factor = factor
+
+    def tree_flatten(self):
+        return (self.factor,), None
+
+    @classmethod
+    def tree_unflatten(cls, _, children):
+        return cls(*children)
+
+    @je.elementwise
+    def apply(self, x):
+        return self.factor * x
+
+    @functools.partial(je.elementwise, static_argnames="self")
+    def named(self, x):
+        return x + len(type(self).__name__)
+
+
+def test_a_method_gets_its_instance():
+    scale, x = Scale(jnp.float32(3)), jnp.arange(3.0)
+    assert_same(scale.apply(x), 3 * x)
+    assert_same(jax.grad(lambda s: s.apply(x).sum())(scale).factor, x.sum())
+    assert_same(Scale.apply(scale, x), 3 * x)
+    assert_same(scale.named(x), x + 5)
+
+
+def test_an_argument_may_be_called_self():
+    f = je.elementwise(lambda self, x: self - x)
+    assert f(self=3.0, x=1.0) == 2
+    assert "__global__" in f.cuda_source(self=jnp.ones(2), x=1.0)

@@ -289,6 +289,15 @@ WRONG = {
 }  # fmt: skip
 
 
+def test_what_converting_takes_is_said():
+    f = je.cuda_functor("x", inputs="double x", name="f")
+    message = "'f': argument 'x' has dtype float32, and must be float64. Convert it"
+    with pytest.raises(TypeError, match=rf"{message}, which takes jax_enable_x64\."):
+        f(X)
+    with jax.enable_x64(True), pytest.raises(TypeError, match=rf"{message}\."):
+        f(X)
+
+
 @pytest.mark.parametrize("case", WRONG)
 @pytest.mark.parametrize("lowering", ["auto", "xla"])
 def test_wrong_arguments(case, lowering):

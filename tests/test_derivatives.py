@@ -337,3 +337,15 @@ def test_a_chain_of_calls_keeps_only_operands(rng):
     assert len(names) == 3  # the value itself is not needed
     expected = jax.grad(lambda x, y: (jnp.sin(x) * y).sum(), (0, 1))(x, y)
     assert_same(functools.partial(step, x)(y), expected, eps=16)
+
+
+def test_a_rule_that_depends_on_the_width_of_types_is_derived_for_both():
+    f = je.cuda_functor(
+        "x * x", inputs="float x", outputs="float",
+        jvp=lambda x, dx: dx * jnp.finfo(jnp.result_type(float)).bits,
+    )  # fmt: skip
+    x = jnp.float32([1.25])
+    for _ in range(2):
+        np.testing.assert_array_equal(jax.jvp(f, (x,), (x,))[1], x * 32)
+        with jax.enable_x64(True):
+            np.testing.assert_array_equal(jax.jvp(f, (x,), (x,))[1], x * 64)

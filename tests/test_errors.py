@@ -101,6 +101,13 @@ def test_a_function_that_returns_an_array_on_its_own_is_told_so():
         f(jnp.ones(3))
 
 
+def test_an_array_that_a_function_captures_for_each_element_is_named():
+    x = jnp.ones(7)
+    f = je.elementwise(lambda y: x * y, name="f")
+    with pytest.raises(TypeError, match=r"captures is a whole table.*pass it as an argument"):
+        f(jnp.ones(7))
+
+
 class _Color(enum.Enum):
     RED = 1
 

@@ -46,3 +46,20 @@ def test_special_functions_of_small_arrays():
     a, x = jnp.asarray(_A, jnp.float32), jnp.float32(2)
     assert_same(f(a, x), lax.igamma(a, x * jnp.ones(4)) + lax.igamma(a + 1, x * jnp.ones(4)), 32)
     assert len(kernels(lowered(f, a, x))) == 1
+
+
+def test_roots_by_iteration_and_their_gradients():
+    def root(x):
+        return lax.custom_root(
+            lambda y: y * y - x,
+            x,
+            lambda f, y: lax.while_loop(
+                lambda y: jnp.abs(f(y)) > 1e-5, lambda y: (y + x / y) / 2, y
+            ),
+            lambda g, y: y / g(1.0),
+        )
+
+    f, x = je.elementwise(root), jnp.linspace(0.5, 4, 8)
+    assert len(kernels(lowered(f, x))) == 1
+    np.testing.assert_allclose(f(x), np.sqrt(x), 1e-5)
+    np.testing.assert_allclose(jax.grad(lambda x: f(x).sum())(x), 0.5 / np.sqrt(x), 1e-5)

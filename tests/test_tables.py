@@ -378,3 +378,13 @@ def test_tables_inside_of_shard_map(rng):
     gradients = [jax.jit(jax.grad(lambda x, g=g: g(x).sum()))(placed) for g in (mapped, fun)]
     assert_same(*gradients)
     assert collectives(mapped, placed) == []
+
+
+def test_a_table_of_64_bits_may_be_lowered_without_x64():
+    table = np.array([1, 1 / 3])
+    with jax.enable_x64(True):
+        f = je.elementwise(lambda x: x * jnp.asarray(table)[1], lowering="xla")
+        traced = jax.jit(lambda x: f(x) + f(2 * x)).trace(jnp.float64(1))
+    text = traced.lower().as_text()
+    assert "tensor<2xf64>" in text
+    assert "f32" not in text

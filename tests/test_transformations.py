@@ -267,3 +267,17 @@ def test_switches_with_several_branches(index_dtype):
     np.testing.assert_allclose(
         gradient, [slopes[c](x_) for c, x_ in zip(chosen, x, strict=True)], rtol=1e-6
     )
+
+
+@pytest.mark.parametrize("transform", [lambda f: f, jax.jit, jax.vmap], ids=["", "jit", "vmap"])
+@pytest.mark.parametrize(
+    "fun",
+    [jnp.sin, lambda x: lax.fori_loop(0, jnp.int32(x), lambda _, y: y * x, x)],
+    ids=["line", "loop"],
+)
+def test_no_tracer_is_leaked(fun, transform):
+    f, x = je.elementwise(fun), jnp.linspace(0.5, 4, 8)
+    with jax.checking_leaks():
+        gradient = jax.grad(lambda x: transform(f)(x).sum())(x)
+        jax.jvp(transform(jax.grad(lambda x: f(x).sum())), (x,), (x,))
+    assert_same(gradient, jax.grad(lambda x: f(x).sum())(x))

@@ -1,13 +1,12 @@
 #include "disk_cache.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <vector>
 
 #include "hash.h"
@@ -57,23 +56,33 @@ bool write_all(int file, std::string_view bytes) {
   return true;
 }
 
-// Empty where the file cannot be read.
-std::string read_file(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return {};
-  try {
-    return std::string((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  } catch (const std::ios_base::failure&) {  // a directory, say
-    return {};
+// Machine code is run, so what somebody else wrote, or could have changed, is no entry.
+bool is_trusted(int file) {
+  struct stat status;
+  if (::fstat(file, &status) != 0) return false;
+  return S_ISREG(status.st_mode) && (status.st_uid == ::geteuid() || status.st_uid == 0) &&
+         (status.st_mode & (S_IWGRP | S_IWOTH)) == 0;
+}
+
+// Empty where it cannot be read.
+std::string read_all(int file) {
+  std::string content;
+  char buffer[1 << 16];
+  for (;;) {
+    const ssize_t count = ::read(file, buffer, sizeof(buffer));
+    if (count < 0) return {};
+    if (count == 0) return content;
+    content.append(buffer, static_cast<size_t>(count));
   }
 }
 
-// Machine code is run, so what somebody else wrote, or could have changed, is no entry.
-bool is_trusted(const fs::path& path) {
-  struct stat status;
-  if (::stat(path.c_str(), &status) != 0) return false;
-  return (status.st_uid == ::geteuid() || status.st_uid == 0) &&
-         (status.st_mode & (S_IWGRP | S_IWOTH)) == 0;
+// Empty where the file cannot be read, or must not be.
+std::string read_trusted(const fs::path& path) {
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (file < 0) return {};
+  std::string content = is_trusted(file) ? read_all(file) : std::string();
+  ::close(file);
+  return content;
 }
 
 // Creates the directory and its parents, the last one for its owner alone.
@@ -98,9 +107,7 @@ std::string cache_directory() {
 
 std::optional<std::string> read_cache(std::string_view key) {
   if (cache_directory().empty()) return std::nullopt;
-  const fs::path path = entry_path(key);
-  if (!is_trusted(path)) return std::nullopt;
-  const std::string entry = read_file(path);
+  const std::string entry = read_trusted(entry_path(key));
   // The payload's length and checksum are in the preamble, so a candidate payload is checked by
   // writing the preamble it would have.
   if (entry.size() < kMagic.size()) return std::nullopt;

@@ -20,7 +20,6 @@ Driver load_driver() {
   JEW_RESOLVE(cuCtxPushCurrent, "cuCtxPushCurrent_v2");
   JEW_RESOLVE(cuCtxPopCurrent, "cuCtxPopCurrent_v2");
   JEW_RESOLVE(cuLibraryLoadData, "cuLibraryLoadData");
-  JEW_RESOLVE(cuLibraryUnload, "cuLibraryUnload");
   JEW_RESOLVE(cuLibraryGetKernel, "cuLibraryGetKernel");
   JEW_RESOLVE(cuKernelGetFunction, "cuKernelGetFunction");
   JEW_RESOLVE(cuLaunchKernel, "cuLaunchKernel");

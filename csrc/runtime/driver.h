@@ -35,7 +35,6 @@ struct Driver {
   CUresult (*cuCtxPopCurrent)(CUcontext*);
   CUresult (*cuLibraryLoadData)(CUlibrary*, const void* image, void* jit_options, void** jit_values,
                                 unsigned jit_count, void* options, void** values, unsigned count);
-  CUresult (*cuLibraryUnload)(CUlibrary);
   CUresult (*cuLibraryGetKernel)(CUkernel*, CUlibrary, const char* name);
   CUresult (*cuKernelGetFunction)(CUfunction*, CUkernel);
   CUresult (*cuFuncLoad)(CUfunction);  // CUDA 12.4; may be null

@@ -26,6 +26,7 @@ namespace {
 
 // ---- Loading ------------------------------------------------------------------------------------
 
+std::mutex loading_mutex;  // held for long; who executes does not wait for it
 std::shared_mutex table_mutex;
 std::map<std::string, HostFunction*, std::less<>> table;
 
@@ -143,10 +144,11 @@ HostFunction* load_host_kernel(std::string_view digest, CompileRequest request) 
   if (HostFunction* kernel = find_host_kernel(digest)) return kernel;
   request.arch = kHostCpu;
   const std::shared_ptr<const CompiledImage> image = get_image(request);
+  const std::lock_guard<std::mutex> loading(loading_mutex);
+  if (HostFunction* kernel = find_host_kernel(digest)) return kernel;
+  HostFunction* kernel = open_library(image->bytes);
   const std::unique_lock<std::shared_mutex> lock(table_mutex);
-  HostFunction*& kernel = table[std::string(digest)];
-  if (kernel == nullptr) kernel = open_library(image->bytes);
-  return kernel;
+  return table[std::string(digest)] = kernel;
 }
 
 void run_on_host(HostFunction* kernel, const Call& call, const Helpers& helpers) {

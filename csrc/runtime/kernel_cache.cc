@@ -127,7 +127,10 @@ SharedImage get_image(const CompileRequest& request) {
 
 void Kernel::load_on_active_devices() {
   for (int ordinal = 0; ordinal < std::min(device_count(), kMaxDevices); ++ordinal) {
-    if (is_active(ordinal)) load(ordinal);
+    try {
+      if (is_active(ordinal)) load(ordinal);
+    } catch (const Error&) {
+    }
   }
 }
 

@@ -34,6 +34,7 @@ _INLINED = frozenset(
     {
         "jit",
         "closed_call",
+        "eval_jaxpr",
         "core_call",
         "custom_jvp_call",
         "custom_vjp_call",

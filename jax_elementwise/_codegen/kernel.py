@@ -197,10 +197,12 @@ def _check_parameter_space(functor: Functor, geometry_words: int) -> None:
     arrays = len(functor.in_avals) + len(functor.out_avals)
     needed = 8 * (arrays + geometry_words)
     if arrays > _MAX_ARRAYS or needed > _PARAMETER_BYTES:
+        what = "a derivative of " if functor.is_derived else ""
         raise ValueError(
-            f"{functor.origin!r} has {len(functor.in_avals)} operands (captured values count) and "
-            f"{len(functor.out_avals)} results; one kernel takes {_MAX_ARRAYS} together, fewer "
-            "when many of them are broadcast. Split the function, or stack operands."
+            f"{what}{functor.origin!r} has {len(functor.in_avals)} operands (captured values "
+            f"count) and {len(functor.out_avals)} results; one kernel takes {_MAX_ARRAYS} "
+            "together, fewer when many of them are broadcast. Split the function, or stack "
+            "operands."
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import os
@@ -311,6 +312,15 @@ def test_more_operands_than_a_kernel_takes_are_refused():
     )
     with pytest.raises(ValueError, match=message):
         simt.make_kernel(lambda *xs: sum(xs), ["float32"] * 128, name="many")
+
+
+def test_more_operands_than_a_derivative_can_have_are_refused():
+    f = je.elementwise(lambda *xs: functools.reduce(jnp.multiply, xs), name="many")
+    xs = [jnp.ones(3)] * 70
+    with pytest.raises(ValueError, match="a derivative of 'many' has 140 operands"):
+        jax.jit(jax.grad(lambda *xs: f(*xs).sum(), range(70))).trace(*xs).lower(
+            lowering_platforms=("cuda",)
+        )
 
 
 def test_more_broadcast_operands_than_a_kernel_takes_are_refused():
