@@ -14,7 +14,10 @@ from typing import Any
 import jax
 import jax.extend.core as jex
 import jax.numpy as jnp
-from jax._src import source_info_util  # JAX 0.10 to 0.12: no public way to an equation's line
+from jax._src import (
+    checkify,  # JAX 0.10 to 0.12: no public way to add a check
+    source_info_util,  # JAX 0.10 to 0.12: no public way to an equation's line
+)
 from jax._src.custom_partitioning_sharding_rule import (  # JAX 0.10 to 0.12: no public way
     sdy_sharding_rule_to_mlir,
     str_to_sdy_sharding_rule,
@@ -27,6 +30,7 @@ from jaxlib.mlir import ir
 __all__ = [
     "batch_attributes",
     "calls",
+    "check_nans",
     "consts",
     "dce",
     "definition",
@@ -166,6 +170,12 @@ def definition(equation: Any) -> Any | None:
         return None
     expand = functools.partial(equation.primitive.to_lojax, **equation.params)
     return jax.make_jaxpr(expand)(*(atom.aval for atom in equation.invars))
+
+
+def check_nans(primitive: Any) -> None:
+    """Has ``checkify`` look for NaN among the results of a primitive."""
+    check = functools.partial(checkify.nan_error_check, primitive)
+    checkify.error_checks[primitive] = check
 
 
 def is_partitioned(ctx: Any) -> bool:

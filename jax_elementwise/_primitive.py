@@ -348,6 +348,7 @@ elementwise_p.def_abstract_eval(_elementwise_abstract_eval)
 batching.primitive_batchers[elementwise_p] = _elementwise_batch
 ad.primitive_jvps[elementwise_p] = _elementwise_jvp
 ad.primitive_transposes[elementwise_p] = _elementwise_transpose
+_compat.check_nans(elementwise_p)
 mlir.register_lowering(elementwise_p, partition.per_device(elementwise_p, xla.lower))
 for _platform, _rule in (("cuda", cuda.lower), ("cpu", cpu.lower)):
     mlir.register_lowering(
