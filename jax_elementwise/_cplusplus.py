@@ -104,12 +104,14 @@ def _members(name: str, code: str) -> tuple[tuple[str, bool], ...] | None:
     """The data of a class, from the code after its brace on."""
     members: list[tuple[str, bool]] = []
     for statement in _statements(code):
-        declared, *initialiser = re.split(r"[={]", statement, maxsplit=1)
+        declared = re.split(r"[={]", statement, maxsplit=1)[0]
         if re.search(rf"\b{name}\s*\(", declared) or "[" in declared:
             return None
-        if "(" not in declared and not _NO_DATA.match(declared):
-            names = [re.findall(r"\w+", part) for part in declared.split(",")]
-            members += [(each[-1], bool(initialiser)) for each in names if each]
+        if "(" in declared or _NO_DATA.match(declared):
+            continue
+        for part in re.sub(r"\([^()]*\)", "", statement).split(","):
+            declarator, *initialiser = re.split(r"[={]", part, maxsplit=1)
+            members += [(word, bool(initialiser)) for word in re.findall(r"\w+", declarator)[-1:]]
     return tuple(members)
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from jax_elementwise._codegen.source import declaration
+from jax_elementwise._cplusplus import find_struct
 from jax_elementwise._source import Parameter, parse
 
 
@@ -359,3 +360,29 @@ def test_the_declaration_shows_the_lines_of_the_user():
     assert "function(__half x, signed char y) {\n" in text
     assert '#line 1 "a _name__"\n\nT(x) + y\n' in text
     assert text.endswith('#line 1 "the kernel of a _name__"\n}\n')
+
+
+# ---- Members -------------------------------------------------------------------------------------
+
+CALL = "float operator()(float x) const { if (x > 0) { return x; } return -x; }"
+MEMBERS = {
+    f"float s; {CALL}": {"s": False},
+    f"float s = 2, b{{3}}; {CALL} private: const float c;": {"s": True, "b": True, "c": False},
+    f"static constexpr int k = 3; using T = float; enum E {{ A, B }}; {CALL}": {},
+    f"std::function<int(int)> f; Pair<int, Pair<int, T>> p; {CALL}": {"f": False, "p": False},
+    f"{CALL} template <class U> U g(U x) {{ return x; }} int n;": {"n": False},
+    f"__device__ S(float a) : a(a) {{}} float a; {CALL}": None,
+    f"explicit S(int a); {CALL} float a;": None,
+    f"float w[3]; {CALL}": None,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("body", MEMBERS)
+def test_members_of_a_struct(body):
+    struct = find_struct(f"struct S {{ {body} }};", None)
+    assert (None if struct.members is None else dict(struct.members)) == MEMBERS[body]
+
+
+def test_members_of_a_struct_with_a_base_are_not_known():
+    assert find_struct(f"struct S : Base {{ float s; {CALL} }};", None).members is None
+    assert find_struct(f"struct S final {{ ns::T s; {CALL} }};", None).members == (("s", False),)

@@ -129,7 +129,7 @@ void Kernel::load_on_active_devices() {
   for (int ordinal = 0; ordinal < std::min(device_count(), kMaxDevices); ++ordinal) {
     try {
       if (is_active(ordinal)) load(ordinal);
-    } catch (const Error&) {
+    } catch (const Error&) {  // on() reports it, if the kernel is to run there
     }
   }
 }

@@ -47,8 +47,7 @@ class Kernel {
 
   // Loads it on all devices whose primary context is active, among which are those that XLA may run
   // it on. Launches must not find it missing, if possible: what loads a module may wait for the
-  // device, and the device, in a collective, for another one. What fails here fails again in on(),
-  // if the kernel is to run there.
+  // device, and the device, in a collective, for another one.
   void load_on_active_devices();
 
   // On a device, where this loads it if it is not there. Otherwise takes no lock.
