@@ -142,7 +142,10 @@ class ElementwiseFunction:
         return jax.jit(call, static_argnames=self._static_argnames, inline=True)
 
     def _call(self, options: Options, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        arguments = _Arguments(self._signature, self._static_argnames, args, kwargs)
+        try:
+            arguments = _Arguments(self._signature, self._static_argnames, args, kwargs)
+        except TypeError as error:
+            raise TypeError(f"{self._name!r}: {error}") from None
         operands = [x if isinstance(x, jax.Array) else jnp.asarray(x) for x in arguments.leaves]
         _check_dtypes(self._name, arguments.names, operands, options.lowering)
         _check_shapes(self._name, arguments.names, operands)
