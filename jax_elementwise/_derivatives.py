@@ -29,12 +29,12 @@ def _kept(derive: Callable[..., Any]) -> Callable[..., Any]:
     """Keeps what is derived, per width of types: a rule that a user wrote may depend on it."""
 
     @functools.lru_cache(maxsize=4096)
-    def kept(x64: bool, /, *args: Any, **kwargs: Any) -> Any:
+    def kept(width: Any, /, *args: Any, **kwargs: Any) -> Any:
         return derive(*args, **kwargs)
 
     @functools.wraps(derive)
     def call(*args: Any, **kwargs: Any) -> Any:
-        return kept(bool(jax.config.jax_enable_x64), *args, **kwargs)
+        return kept(jnp.result_type(float), *args, **kwargs)
 
     return call
 
