@@ -248,7 +248,7 @@ def test_an_exported_program_holds_the_text(platforms, tmp_path):
     assert done.stdout == f"{[(k + 1) * 3.0 + k for k in range(5)]}\n", done.stderr[-2000:]
 
 
-@pytest.mark.usefixtures("host_compiler")
+@pytest.mark.usefixtures("host_compiler", "directory")
 def test_a_second_process_compiles_nothing():
     code = """
 import jax, jax.numpy as jnp, jax_elementwise as je
