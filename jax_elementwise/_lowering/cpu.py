@@ -4,37 +4,16 @@ from __future__ import annotations
 
 import functools
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from jax_elementwise import _kernels
 from jax_elementwise._codegen.kernel import Kernel
-from jax_elementwise._lowering import kernel, xla
+from jax_elementwise._lowering import kernel
 
 if TYPE_CHECKING:
     from jax_elementwise._functor import Functor
 
 __all__ = ["lower", "wants_kernel"]
-
-
-def lower(ctx: Any, *operands: Any, functor: Functor, linear: Any, options: Any, index: Any) -> Any:
-    """The lowering rule."""
-    if not _takes_kernel(functor, options.lowering):
-        return xla.lower(ctx, *operands, functor=functor, index=index)
-    return kernel.lower(
-        ctx,
-        *operands,
-        functor=functor,
-        options=options,
-        index=index,
-        compile_here=_compile,
-        warn=_warn_once,
-    )
-
-
-def _takes_kernel(functor: Functor, lowering: str) -> bool:
-    if lowering == "xla" or functor.awaits_transpose:  # of the latter, JAX says what it is
-        return False
-    return lowering == "kernel" or wants_kernel(functor)
 
 
 def wants_kernel(functor: Functor) -> bool:
@@ -58,3 +37,6 @@ def _warn_once(reason: str) -> None:
         f"compiled here, so XLA's own operations are used: {reason}",
         stacklevel=2,
     )
+
+
+lower = kernel.rule(lambda functor: wants_kernel(functor), _compile, _warn_once)

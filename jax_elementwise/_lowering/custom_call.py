@@ -11,7 +11,7 @@ from jax_elementwise import _kernels
 from jax_elementwise._codegen.kernel import Kernel, kernel_for
 from jax_elementwise._index import Index, with_index
 
-__all__ = ["TARGET", "kernel_of_call", "lower", "requirement"]
+__all__ = ["TARGET", "kernel_of_call", "lower"]
 
 # The name of the custom call and the layout of its attributes (kFormat of ffi_call.cc) are in
 # exported programs: neither may change its meaning.
@@ -33,18 +33,6 @@ def kernel_of_call(ctx: Any, functor: Any, options: Any, index: Index | None) ->
         aliases=options.aliases,
         index=None if index is None else index.position,
     )
-
-
-def requirement(functor: Any, options: Any) -> str | None:
-    """What to add to the error where no kernel can be compiled; None where XLA takes over."""
-    if options.lowering == "kernel":
-        return "" if functor.without_reference else "Or use lowering='auto'."
-    if functor.without_reference:
-        return (
-            f"Or give {functor.without_reference!r} a reference=, a function of the same scalars "
-            "in Python, for XLA to evaluate."
-        )
-    return None
 
 
 def lower(

@@ -1,4 +1,4 @@
-"""A call as a kernel, where one can be compiled; else as XLA's operations."""
+"""A call as a kernel, where one is wanted and can be compiled; else as XLA's operations."""
 
 from __future__ import annotations
 
@@ -13,32 +13,62 @@ if TYPE_CHECKING:
     from jax_elementwise._functor import Functor
     from jax_elementwise._index import Index
 
-__all__ = ["lower"]
+__all__ = ["rule"]
 
 
-def lower(
-    ctx: Any,
-    *operands: Any,
-    functor: Functor,
-    options: Any,
-    index: Index | None,
+def rule(
+    wants_kernel: Callable[[Functor], bool],
     compile_here: Callable[[Kernel], None],
     warn: Callable[[str], None],
-) -> Any:
-    """The part of a lowering rule that platforms share.
+) -> Callable[..., Any]:
+    """The lowering rule of a platform that has kernels.
 
-    ``compile_here`` compiles for the devices of this machine, so that what does not compile fails
-    now, by name. Where there is no compiler XLA takes over, and ``warn`` says why, unless the
-    kernel is required. Every other failure is an error, which a warning would hide.
+    ``wants_kernel`` decides where the user leaves it open. ``compile_here`` compiles for the
+    devices of this machine, so that what does not compile fails now, by name. Where there is no
+    compiler XLA takes over, and ``warn`` says why, unless the kernel is required. Every other
+    failure is an error, which a warning would hide.
     """
-    call = divided if _compat.is_partitioned(ctx) else custom_call
-    kernel = call.kernel_of_call(ctx, functor, options, index)
-    try:
-        compile_here(kernel)
-    except _kernels.Unavailable as error:
-        required = custom_call.requirement(functor, options)
-        if required is not None:
-            raise _kernels.Unavailable(f"{str(error).rstrip('.')}. {required}".rstrip()) from None
-        warn(str(error))
-        return xla.lower(ctx, *operands, functor=functor, index=index)
-    return call.lower(ctx, *operands, kernel=kernel, functor=functor, options=options, index=index)
+
+    def lower(
+        ctx: Any,
+        *operands: Any,
+        functor: Functor,
+        linear: Any,
+        options: Any,
+        index: Index | None,
+    ) -> Any:
+        del linear
+        by_xla = options.lowering == "xla" or (
+            functor.awaits_transpose  # of which JAX says what it is
+            or not (options.lowering == "kernel" or wants_kernel(functor))
+        )
+        if by_xla:
+            return xla.lower(ctx, *operands, functor=functor, index=index)
+        call = divided if _compat.is_partitioned(ctx) else custom_call
+        kernel = call.kernel_of_call(ctx, functor, options, index)
+        try:
+            compile_here(kernel)
+        except _kernels.Unavailable as error:
+            required = _requirement(functor, options)
+            if required is not None:
+                message = f"{str(error).rstrip('.')}. {required}".rstrip()
+                raise _kernels.Unavailable(message) from None
+            warn(str(error))
+            return xla.lower(ctx, *operands, functor=functor, index=index)
+        return call.lower(
+            ctx, *operands, kernel=kernel, functor=functor, options=options, index=index
+        )
+
+    return lower
+
+
+def _requirement(functor: Functor, options: Any) -> str | None:
+    """What to add to the error where no kernel can be compiled; None where XLA takes over."""
+    if options.lowering == "kernel":
+        return "" if functor.without_reference else "Or use lowering='auto'."
+    if functor.without_reference:
+        return (
+            f"Or give {functor.without_reference!r} a reference=, a function of the same scalars "
+            "in Python, for XLA to evaluate."
+        )
+    return None
