@@ -1,6 +1,7 @@
 #include "ffi_call.h"
 
 #include <algorithm>
+#include <exception>
 
 namespace jax_elementwise {
 namespace {
@@ -123,10 +124,17 @@ runtime::Call make_call(ffi::RemainingArgs inputs, ffi::RemainingRets outputs,
   return call;
 }
 
-ffi::Error error_of(const std::exception& error) {
-  const auto* ours = dynamic_cast<const runtime::Error*>(&error);
-  return ffi::Error(code_of(ours == nullptr ? runtime::Fault::kInternal : ours->fault()),
-                    std::string("jax_elementwise: ") + error.what());
+ffi::Error current_error() {
+  constexpr const char* kPrefix = "jax_elementwise: ";
+  try {
+    throw;
+  } catch (const runtime::Error& error) {
+    return ffi::Error(code_of(error.fault()), std::string(kPrefix) + error.what());
+  } catch (const std::exception& error) {
+    return ffi::Error(ffi::ErrorCode::kInternal, std::string(kPrefix) + error.what());
+  } catch (...) {
+    return ffi::Error(ffi::ErrorCode::kInternal, std::string(kPrefix) + "an unknown exception");
+  }
 }
 
 }  // namespace jax_elementwise

@@ -3,16 +3,15 @@
 #pragma once
 
 #include <cstdint>
-#include <exception>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "runtime/compilation.h"
 #include "runtime/error.h"
-#include "runtime/launch.h"
-#include "runtime/nvrtc.h"
+#include "runtime/plan.h"
 #include "xla/ffi/api/ffi.h"
 
 namespace jax_elementwise {
@@ -72,7 +71,8 @@ struct KernelCall {
 runtime::Call make_call(ffi::RemainingArgs inputs, ffi::RemainingRets outputs,
                         const KernelCall& kernel_call);
 
-ffi::Error error_of(const std::exception& error);
+// Of the exception that is being handled.
+ffi::Error current_error();
 
 // No exception may cross into XLA.
 template <class Body>
@@ -80,8 +80,8 @@ ffi::Error guarded(const Body& body) {
   try {
     body();
     return ffi::Error::Success();
-  } catch (const std::exception& error) {
-    return error_of(error);
+  } catch (...) {
+    return current_error();
   }
 }
 
@@ -90,8 +90,8 @@ template <class State, class Make>
 ffi::ErrorOr<std::unique_ptr<State>> guarded_state(const Make& make) {
   try {
     return make();
-  } catch (const std::exception& error) {
-    return ffi::Unexpected(error_of(error));
+  } catch (...) {
+    return ffi::Unexpected(current_error());
   }
 }
 

@@ -8,6 +8,7 @@
 
 #include "ffi_call.h"
 #include "runtime/kernel_cache.h"
+#include "runtime/launch.h"
 
 namespace jax_elementwise {
 namespace {

@@ -11,6 +11,7 @@
 #include "runtime/error.h"
 #include "runtime/host_compiler.h"
 #include "runtime/kernel_cache.h"
+#include "runtime/nvrtc.h"
 
 namespace nb = nanobind;
 namespace rt = jax_elementwise::runtime;

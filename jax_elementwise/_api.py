@@ -13,12 +13,12 @@ from typing import Any, overload
 import jax
 import jax.numpy as jnp
 
-from jax_elementwise import _aliases, _kernels
+from jax_elementwise import _aliases, _extension
 from jax_elementwise._codegen.kernel import Kernel, kernel_for
 from jax_elementwise._codegen.types import DTYPES, dtype_of
+from jax_elementwise._extension import environment
 from jax_elementwise._functor import trace
-from jax_elementwise._index import Index, index_dtype, with_index
-from jax_elementwise._kernels import environment
+from jax_elementwise._index import Index, index_dtype
 from jax_elementwise._lowering.xla import evaluate
 from jax_elementwise._primitive import Options, apply, elementwise_p
 
@@ -43,7 +43,9 @@ class ElementwiseFunction:
         name: str,
         options: Options,
     ) -> None:
-        functools.update_wrapper(self, fun)
+        functools.update_wrapper(
+            self, fun, updated=()
+        )  # a functor of C++ has attributes of its own
         self._fun = fun
         self._static_argnames = static_argnames
         self._name = name
@@ -127,8 +129,8 @@ class ElementwiseFunction:
         if number is None:
             raise ValueError(f"arch must be like 'sm_90', not {arch!r}")
         kernel = self._kernel(args, kwargs)
-        _kernels.require_architecture(int(number[1]))
-        return _kernels.compile(kernel, int(number[1]))
+        _extension.require_architecture(int(number[1]))
+        return _extension.compile(kernel, int(number[1]))
 
     # ---- Private ---------------------------------------------------------------------------------
 
@@ -177,15 +179,14 @@ class ElementwiseFunction:
         traced = self._front_doors["kernel"].trace(*args, **kwargs)
         for equation in traced.jaxpr.eqns:
             if equation.primitive is elementwise_p:
-                options, index = equation.params["options"], equation.params["index"]
-                shapes = [atom.aval.shape for atom in equation.invars]
+                options = equation.params["options"]
                 return kernel_for(
                     equation.params["functor"],
-                    with_index(index, shapes, index and index.shape),
+                    [atom.aval.shape for atom in equation.invars],
                     equation.outvars[0].aval.shape,
                     fast_math=options.fast_math,
                     aliases=options.aliases,
-                    index=None if index is None else index.position,
+                    index=equation.params["index"],
                 )
         raise ValueError(
             f"{self._name!r} computes nothing, so there is no kernel: it has no array arguments, "
@@ -326,6 +327,8 @@ def elementwise(
         )
     if not callable(fun):
         raise TypeError(f"elementwise makes a function from a function, not from {fun!r}")
+    if name is not None and not (isinstance(name, str) and name):
+        raise TypeError(f"name must be a string that is not empty, not {name!r}")
     check_lowering(lowering)
     static = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
     shown = name or _name_of(fun)

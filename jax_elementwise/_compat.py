@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import math
 import pathlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -28,22 +28,19 @@ from jax.interpreters import partial_eval
 from jaxlib.mlir import ir
 
 __all__ = [
+    "LOOPING",
     "batch_attributes",
-    "calls",
+    "bind_again",
     "check_nans",
     "consts",
     "dce",
     "definition",
-    "has_long_loop",
-    "inline_jits",
     "is_jaxpr",
     "is_literal",
-    "is_long_scan",
     "is_partitioned",
     "open_jaxpr",
     "partitions",
     "scan_operands",
-    "subjaxprs",
     "user_location",
     "varying_axes",
 ]
@@ -51,10 +48,7 @@ __all__ = [
 
 def varying_axes(aval: Any) -> frozenset[str]:
     """Mesh axes over which a value varies inside ``shard_map``."""
-    manual = getattr(aval, "manual_axis_type", None)  # JAX 0.10.2 on
-    if manual is not None:
-        return frozenset(manual.varying)
-    return frozenset(getattr(aval, "vma", ()))
+    return frozenset(aval.manual_axis_type.varying)
 
 
 def open_jaxpr(jaxpr: Any) -> Any:
@@ -70,25 +64,6 @@ def consts(jaxpr: Any) -> Sequence[Any]:
 def is_jaxpr(value: Any) -> bool:
     """Whether an equation's parameter is a jaxpr, closed or not."""
     return hasattr(value, "eqns") and hasattr(value, "in_avals")
-
-
-def subjaxprs(equation: Any) -> Iterator[Any]:
-    """The jaxprs among an equation's parameters, those of functors included."""
-    for value in equation.params.values():
-        for item in value if isinstance(value, (tuple, list)) else (value,):
-            if is_jaxpr(item):
-                yield item
-            elif is_jaxpr(getattr(item, "jaxpr", None)):
-                yield item.jaxpr
-
-
-def calls(jaxpr: Any, name: str) -> Iterator[Any]:
-    """The equations of a primitive in a jaxpr and in those inside of it."""
-    for equation in open_jaxpr(jaxpr).eqns:
-        if equation.primitive.name == name:
-            yield equation
-        for inner in subjaxprs(equation):
-            yield from calls(inner, name)
 
 
 def is_literal(atom: Any) -> bool:
@@ -122,30 +97,8 @@ def scan_operands(equation: Any, operands: Sequence[Any]) -> tuple[list[Any], li
     return list(operands[:consts]), list(operands[consts:end]), list(operands[end:])
 
 
-MOST_STEPS_WRITTEN_OUT = 8  # of a scan whose steps are all alike
-
-
-def is_long_scan(equation: Any) -> bool:
-    """Whether a ``scan`` has many steps that are all alike: it scans over, and stacks, nothing."""
-    _, carry, columns = scan_operands(equation, equation.invars)
-    differs = bool(columns) or len(equation.outvars) > len(carry)
-    return not differs and equation.params["length"] > MOST_STEPS_WRITTEN_OUT
-
-
-def has_long_loop(jaxpr: Any) -> bool:
-    """Whether a jaxpr holds a loop of many steps, or of an unknown number of them."""
-    return any(
-        equation.primitive.name == "while"
-        or (equation.primitive.name == "scan" and is_long_scan(equation))
-        or equation.primitive.name in _LOOPING
-        or ("_prim" in equation.params and has_long_loop(definition(equation)))
-        or any(map(has_long_loop, subjaxprs(equation)))
-        for equation in open_jaxpr(jaxpr).eqns
-    )
-
-
 # Special functions that JAX defines by loops, where a kernel is generated for the definition.
-_LOOPING: dict[str, Any] = {
+LOOPING: dict[str, Any] = {
     "igamma": special.igamma_impl,
     "igammac": special.igammac_impl,
     "igamma_grad_a": special.igamma_grad_a_impl,
@@ -158,12 +111,12 @@ def _looping(name: str, *operands: Any) -> Any:
     """One of these functions; as in JAX, of narrow floats in float32."""
     dtype = operands[0].dtype
     wide = jnp.promote_types(dtype, jnp.float32)
-    return _LOOPING[name](*(x.astype(wide) for x in operands), dtype=wide).astype(dtype)
+    return LOOPING[name](*(x.astype(wide) for x in operands), dtype=wide).astype(dtype)
 
 
 def definition(equation: Any) -> Any | None:
     """A primitive's definition in terms of others, as a closed jaxpr; None where it has none."""
-    if equation.primitive.name in _LOOPING:
+    if equation.primitive.name in LOOPING:
         avals = [jax.ShapeDtypeStruct(atom.aval.shape, atom.aval.dtype) for atom in equation.invars]
         return jax.make_jaxpr(functools.partial(_looping, equation.primitive.name))(*avals)
     if "_prim" not in equation.params:  # JAX 0.12: hijax, for example jnp.searchsorted
@@ -230,27 +183,9 @@ def user_location(equation: Any) -> str:
 source_info_util.register_exclusion(str(pathlib.Path(__file__).parent))
 
 
-def inline_jits(jaxpr: Any, constants: Sequence[Any], *args: Any) -> list[Any]:
-    """Evaluates a jaxpr with nested ``jit`` calls inlined, so that what they captured surfaces.
-
-    Equations keep their source lines, as under ``jax.core.eval_jaxpr``.
-    """
-    body = open_jaxpr(jaxpr)
-    env = dict(zip([*body.constvars, *body.invars], [*constants, *args], strict=True))
-
-    def read(atom: Any) -> Any:
-        return atom.val if is_literal(atom) else env[atom]
-
-    for equation in body.eqns:
-        operands = [read(atom) for atom in equation.invars]
-        if equation.primitive is jex.primitives.jit_p:
-            inner = equation.params["jaxpr"]
-            results = inline_jits(inner, consts(inner), *operands)
-        else:
-            with source_info_util.user_context(equation.source_info.traceback):
-                params = equation.primitive.get_bind_params(equation.params)
-                results = equation.primitive.bind(*operands, **params)
-        if not equation.primitive.multiple_results:
-            results = [results]
-        env.update(zip(equation.outvars, results, strict=True))
-    return [read(atom) for atom in body.outvars]
+def bind_again(equation: Any, operands: Sequence[Any]) -> list[Any]:
+    """An equation on other operands, with its source line, as in ``jax.core.eval_jaxpr``."""
+    with source_info_util.user_context(equation.source_info.traceback):
+        params = equation.primitive.get_bind_params(equation.params)
+        results = equation.primitive.bind(*operands, **params)
+    return list(results) if equation.primitive.multiple_results else [results]

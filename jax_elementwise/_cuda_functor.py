@@ -47,6 +47,8 @@ class CudaFunctor(ElementwiseFunction):
     ) -> None:
         """Compares the functor with its reference, and its ``jvp`` with the reference's.
 
+        The functor runs as a kernel, whatever ``lowering`` says, and the reference by XLA.
+
         Args:
           *args: as for the functor itself; what it will be used on.
           rtol: how far a float may be off, relative to the reference; by default 16 units in the
@@ -58,17 +60,22 @@ class CudaFunctor(ElementwiseFunction):
         Raises:
           AssertionError: where they differ, with the operands of the worst element.
           ValueError: if there is no reference.
+          RuntimeError: where no kernel can be compiled.
         """
         reference = self._rules.reference
         if reference is None:
             raise ValueError(f"{self._source.name!r} has no reference= to compare it with")
         operands = self._operands(args, kwargs)
-        # By XLA: what a kernel is compared with must not be one.
-        by_reference = CudaFunctor(
-            self._source, Rules(reference), Options(False, "xla", self._options.aliases)
-        )
+        by_reference = CudaFunctor(self._source, Rules(reference), self._options)
+        # Not by calls, whose lowering the environment may override: two alike would agree.
         assert_agree(
-            self._source.name, self, by_reference, operands, rtol, atol, self._rules.jvp is not None
+            self._source.name,
+            self._front_doors["kernel"],
+            by_reference._front_doors["xla"],
+            operands,
+            rtol,
+            atol,
+            self._rules.jvp is not None,
         )
 
     # ---- Private ---------------------------------------------------------------------------------
@@ -273,7 +280,7 @@ def _typed(source: Source, operands: list[Any]) -> list[Any]:
         wanted = letters.get(str(p.type)) if p.is_letter else p.type
         if _is_weak(x):
             wanted = wanted or jnp.result_type(x, *strong)
-            if jnp.promote_types(_kind(x.dtype), _kind(wanted)) != _kind(wanted):
+            if _kind(x.dtype) > _kind(wanted):
                 raise TypeError(
                     f"{source.name!r}: argument {p.name!r} is a {x.dtype}, and must be {wanted}"
                 )
@@ -291,10 +298,9 @@ def _width_hint(dtype: Any) -> str:
     return ", which takes jax_enable_x64" if is_too_wide else ""
 
 
-def _kind(dtype: Any) -> Any:
-    """What a number of a dtype is: complex, a float, or else an integer or a bool."""
-    kinds = (jnp.complexfloating, jnp.complex64), (jnp.floating, jnp.float32)
-    return next((wide for kind, wide in kinds if jnp.issubdtype(dtype, kind)), jnp.int32)
+def _kind(dtype: Any) -> int:
+    """What a number of a dtype is: 2 if complex, 1 if a float, 0 if an integer or a bool."""
+    return jnp.issubdtype(dtype, jnp.inexact) + jnp.issubdtype(dtype, jnp.complexfloating)
 
 
 def _is_weak(x: Any) -> bool:

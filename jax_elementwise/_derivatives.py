@@ -19,7 +19,8 @@ from jax import lax
 from jax.sharding import use_abstract_mesh
 
 from jax_elementwise import _compat
-from jax_elementwise._functor import NO_MESH, Functor
+from jax_elementwise._functor import Functor
+from jax_elementwise._jaxprs import NO_MESH
 from jax_elementwise._table import check_captured, table
 
 __all__ = ["guarded", "jvp", "reduced", "transpose"]
@@ -55,7 +56,7 @@ def reduced(
     """
     wanted = [i in results for i in range(len(functor.out_avals))]
     pruned, used = _compat.dce(functor.jaxpr, wanted, keep_inputs=keep_operands)
-    return Functor(functor.name, pruned, origin=functor.origin), used
+    return functor.variant(pruned), used
 
 
 @_kept
@@ -66,8 +67,9 @@ def guarded(functor: Functor) -> Functor:
         zeros = [jnp.zeros((), aval.dtype) for aval in functor.out_avals]
         return lax.cond(args[-1], functor, lambda *_: zeros, *args[:-1])
 
-    closed = _derive(guard, [*functor.in_avals, jax.ShapeDtypeStruct((), jnp.bool_)])
-    return Functor(f"{functor.name}_guarded", closed, origin=functor.origin)
+    with jax.enable_x64(True):  # the program may be lowered without; its dtypes are decided
+        closed = _derive(guard, [*functor.in_avals, jax.ShapeDtypeStruct((), jnp.bool_)])
+    return functor.variant(closed, "_guarded")
 
 
 @_kept
@@ -100,7 +102,7 @@ def jvp(functor: Functor, active: tuple[int, ...]) -> tuple[Functor, tuple[int, 
     closed = _derive(tangents, [*avals, *(avals[i] for i in active)])
     nonzero = [not _is_zero(atom) for atom in _compat.open_jaxpr(closed).outvars]
     pruned, _ = _compat.dce(closed, nonzero, keep_inputs=True)
-    derived = Functor(f"{functor.name}_jvp", pruned, origin=functor.origin)
+    derived = functor.variant(pruned, "_jvp", is_derivative=True)
     return derived, tuple(np.flatnonzero(nonzero).tolist())
 
 
@@ -152,7 +154,7 @@ def transpose(
 
         unknowns = [jax.ShapeDtypeStruct((), avals[i].dtype) for i in undefined]
         if by_lanes:
-            of_lanes = linear if functor.is_derived else functools.partial(_linear_part, linear)
+            of_lanes = linear if functor.is_derivative else functools.partial(_linear_part, linear)
             return _transpose_by_lanes(of_lanes, unknowns, args[len(known) :])
         return list(jax.linear_transpose(linear, *unknowns)(list(args[len(known) :])))
 
@@ -160,7 +162,7 @@ def transpose(
         cotangents, [avals[i] for i in known] + [functor.out_avals[i] for i in results]
     )
     pruned, _ = _compat.dce(closed, [True] * len(undefined), keep_inputs=True)
-    return Functor(f"{functor.name}_transpose", pruned, origin=functor.origin)
+    return functor.variant(pruned, "_transpose", is_derivative=True)
 
 
 def _derive(fun: Callable[..., Any], avals: Sequence[Any]) -> Any:
@@ -225,6 +227,7 @@ def _transpose_by_lanes(
     shares = [functools.reduce(jnp.add, [p[lane] for p in paired]) for lane in range(len(lanes))]
     gradients: list[Any] = [jnp.zeros((), unknown.dtype) for unknown in unknowns]
     for (i, unit), share in zip(lanes, shares, strict=True):
-        conjugate = 1 if unit == 1 else -1j
-        gradients[i] += (conjugate * share).astype(unknowns[i].dtype)
+        if unit == 1j:  # times -i
+            share = lax.complex(jnp.zeros_like(share), -share)
+        gradients[i] += share.astype(unknowns[i].dtype)
     return gradients

@@ -11,17 +11,14 @@ from typing import Any
 import jax
 import jax.extend.core as jex
 import numpy as np
-from jax.sharding import AbstractMesh, use_abstract_mesh
+from jax.sharding import use_abstract_mesh
 
-from jax_elementwise import _compat
+from jax_elementwise import _compat, _jaxprs
 from jax_elementwise._identity import fingerprint, short
 from jax_elementwise._table import check_captured, table
 
-__all__ = ["NO_MESH", "Functor", "Traced", "trace"]
+__all__ = ["Functor", "Traced", "trace"]
 
-# A traced scalar function must not remember the mesh it was traced under: its text would not show
-# the mesh, and the functor would fail under another one.
-NO_MESH = AbstractMesh((), ())
 _LOOP = re.compile(r"\b(for|while|goto)\b")
 
 
@@ -35,16 +32,20 @@ class Functor:
     Attributes:
       name: what kernels and profiles show.
       jaxpr: the closed jaxpr.
-      origin: the name of the user's function, which messages show; that of a derivative is another.
+      origin: the name of the user's function, which messages show.
+      is_derivative: whether it is one, whose arrays a user did not ask for.
     """
 
-    def __init__(self, name: str, jaxpr: Any, *, origin: str | None = None) -> None:
+    def __init__(
+        self, name: str, jaxpr: Any, *, origin: str | None = None, is_derivative: bool = False
+    ) -> None:
         if _compat.consts(jaxpr):
             raise ValueError("a functor is closed over nothing: what it needs are operands")
         self.name = name
         self.jaxpr = jaxpr
         self.origin = origin or name
-        self._fingerprint = (name, fingerprint(jaxpr))
+        self.is_derivative = is_derivative
+        self._fingerprint = (name, self.origin, is_derivative, fingerprint(jaxpr))
         self._hash = hash(self._fingerprint)
 
     def __hash__(self) -> int:
@@ -62,6 +63,11 @@ class Functor:
         """The results for scalars; under ``vmap``, for arrays."""
         return list(jex.jaxpr_as_fun(self.jaxpr)(*scalars))
 
+    def variant(self, jaxpr: Any, suffix: str = "", *, is_derivative: bool = False) -> Functor:
+        """A functor that was made of this one; it is a derivative if either is."""
+        is_derivative = is_derivative or self.is_derivative
+        return Functor(self.name + suffix, jaxpr, origin=self.origin, is_derivative=is_derivative)
+
     @property
     def in_avals(self) -> Sequence[Any]:
         """Types of the operands, all of shape ()."""
@@ -71,11 +77,6 @@ class Functor:
     def out_avals(self) -> Sequence[Any]:
         """Types of the results, all of shape ()."""
         return self.jaxpr.out_avals
-
-    @property
-    def is_derived(self) -> bool:
-        """Whether it is a derivative, whose arrays a user did not ask for."""
-        return self.name != self.origin
 
     @property
     def has_effects(self) -> bool:
@@ -103,42 +104,39 @@ class Functor:
     @functools.cached_property
     def has_long_loop(self) -> bool:
         """Whether it holds a loop whose number of steps is not known, or large."""
-        return _compat.has_long_loop(self.jaxpr)
+        return _jaxprs.has_long_loop(self.jaxpr)
 
     @functools.cached_property
+    def _source_calls(self) -> list[dict[str, Any]]:
+        """The parameters of each call of a functor that a user wrote in C++ (``_source_call``)."""
+        return [call.params for call in _jaxprs.calls(self.jaxpr, "cuda_functor")]
+
+    @property
     def has_source(self) -> bool:
         """Whether it calls a functor that a user wrote in C++."""
-        return any(True for _ in _compat.calls(self.jaxpr, "cuda_functor"))
+        return bool(self._source_calls)
 
     @functools.cached_property
     def may_not_end(self) -> bool:
         """Whether it holds a loop, of whatever language, that some values might never leave."""
-        sources = (c.params["source"] for c in _compat.calls(self.jaxpr, "cuda_functor"))
+        sources = [call["source"] for call in self._source_calls]
         return self.has_long_loop or any(_LOOP.search(s.preamble + s.text) for s in sources)
 
-    @functools.cached_property
+    @property
     def without_reference(self) -> str:
         """The name of a functor in C++ that it calls and XLA cannot; empty where there is none."""
-        calls = _compat.calls(self.jaxpr, "cuda_functor")
-        names = (c.params["source"].name for c in calls if c.params["rules"].reference is None)
+        names = (c["source"].name for c in self._source_calls if c["rules"].reference is None)
         return next(names, "")
 
-    @functools.cached_property
+    @property
     def has_opaque_tangent(self) -> bool:
         """Whether a functor in C++ computes tangents, which JAX cannot transpose."""
-        calls = _compat.calls(self.jaxpr, "cuda_functor")
-        return any(call.params["is_tangent"] for call in calls)
+        return any(call["is_tangent"] for call in self._source_calls)
 
     @functools.cached_property
     def awaits_transpose(self) -> bool:
         """Whether it is the tangent of a ``custom_vjp`` function, which cannot be evaluated."""
-        return any(map(_is_custom_lin, _compat.open_jaxpr(self.jaxpr).eqns))
-
-
-def _is_custom_lin(equation: Any) -> bool:
-    return equation.primitive.name == "custom_lin" or any(
-        map(_is_custom_lin, (e for inner in _compat.subjaxprs(equation) for e in inner.eqns))
-    )
+        return any(True for _ in _jaxprs.calls(self.jaxpr, "custom_lin"))
 
 
 # ---- Tracing -------------------------------------------------------------------------------------
@@ -173,10 +171,10 @@ def trace(fun: Callable[..., Any], avals: Sequence[Any], name: str) -> Traced:
       ValueError: if it captures a large array, or one whose values are not known.
     """
     scalars = [jax.ShapeDtypeStruct((), a.dtype, weak_type=a.weak_type) for a in avals]
-    with use_abstract_mesh(NO_MESH):
+    with use_abstract_mesh(_jaxprs.NO_MESH):
         closed, out = jax.make_jaxpr(fun, return_shape=True)(*scalars)
         if any(_captures(equation) for equation in closed.eqns):
-            inline = functools.partial(_compat.inline_jits, closed, _compat.consts(closed))
+            inline = functools.partial(_jaxprs.inline_jits, closed, _compat.consts(closed))
             closed = jax.make_jaxpr(inline)(*scalars)
         _check_results(out, name)
         values = tuple(_compat.consts(closed))
@@ -201,7 +199,7 @@ def _captures(equation: Any) -> bool:
     """Whether a jaxpr inside an equation is closed over values."""
     return any(
         _compat.consts(inner) or any(map(_captures, inner.eqns))
-        for inner in _compat.subjaxprs(equation)
+        for inner in _jaxprs.subjaxprs(equation)
     )
 
 

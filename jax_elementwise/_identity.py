@@ -50,9 +50,12 @@ def _frozen(value: Any) -> Hashable:
         return fingerprint(value)
     if isinstance(value, (tuple, list)):
         return tuple(map(_frozen, value))
-    if isinstance(value, (np.ndarray, jax.Array)):
+    if isinstance(value, (np.ndarray, np.generic, jax.Array)):
         array = np.asarray(value)
         return (str(array.dtype), array.shape, array.tobytes())
+    if isinstance(value, (bool, int, float, complex)):
+        # Python finds 0.0 equal to -0.0, True equal to 1 and NaN unequal to itself.
+        return (type(value), repr(value))
     try:
         hash(value)
     except TypeError:

@@ -165,8 +165,7 @@ def _joined(operands: Sequence[Any]) -> list[Any]:
 
 
 def _with_spec(x: Any, aval: Any, spec: PartitionSpec, mesh: Any) -> Any:
-    own = tuple(aval.sharding.spec) + (None,) * (aval.ndim - len(aval.sharding.spec))
-    if own == tuple(spec):
+    if partition.full_spec(aval) == tuple(spec):
         return x
     return jax.sharding.reshard(x, NamedSharding(mesh, spec))
 

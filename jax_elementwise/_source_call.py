@@ -21,7 +21,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.interpreters import ad, batching, mlir
 
-from jax_elementwise import _kernels
+from jax_elementwise import _extension
 from jax_elementwise._codegen import probe
 from jax_elementwise._source import Source
 
@@ -46,10 +46,13 @@ source_call_p = jex.Primitive("cuda_functor")
 source_call_p.multiple_results = True
 
 
-def bind(source: Source, rules: Rules, outs: Sequence[str], *scalars: Any, **params: Any) -> Any:
+def bind(
+    source: Source, rules: Rules, outs: Sequence[str], *scalars: Any, is_tangent: bool = False
+) -> Any:
     """Calls a functor on scalars; gives a list of results."""
-    params = {"is_tangent": False, **params}
-    return source_call_p.bind(*scalars, source=source, outs=tuple(outs), rules=rules, **params)
+    return source_call_p.bind(
+        *scalars, source=source, outs=tuple(outs), rules=rules, is_tangent=is_tangent
+    )
 
 
 # ---- Types of results ----------------------------------------------------------------------------
@@ -87,8 +90,8 @@ def _canonical(name: str) -> str:
 def _compilers_dtype(source: Source, dtypes: tuple[str, ...]) -> str:
     kernel = probe.kernel(source, dtypes)
     try:
-        found = probe.dtype_in(_kernels.compile_anywhere(kernel))
-    except _kernels.Unavailable as error:
+        found = probe.dtype_in(_extension.compile_anywhere(kernel))
+    except _extension.Unavailable as error:
         raise TypeError(
             f"the type of the result of {source.name!r} is not known without a compiler. Give "
             f"outputs= or reference=. {error}"

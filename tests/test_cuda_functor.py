@@ -11,7 +11,7 @@ from support import ulp
 
 import jax_elementwise as je
 from jax_elementwise import _runtime
-from jax_elementwise._codegen.source import CUDA_TYPES
+from jax_elementwise._codegen.cuda_functor import CUDA_TYPES
 
 pytestmark = pytest.mark.usefixtures("host_compiler")
 

@@ -12,8 +12,8 @@ import pytest
 from cases import SMOOTH, TARGET, assert_same, kernels, lowered, random_array, run_python
 
 import jax_elementwise as je
-from jax_elementwise import _kernels, _runtime
-from jax_elementwise._lowering import cuda
+from jax_elementwise import _extension, _runtime
+from jax_elementwise._lowering import cuda, rule
 
 
 def tanh_product(x, y):
@@ -241,8 +241,9 @@ def pretend(monkeypatch):
                 raise outcome
 
         compiled = []
+        rule._warn_once.cache_clear()
         monkeypatch.setattr(cuda, "_local_architectures", lambda: (90, 80, 90))
-        monkeypatch.setattr(_kernels, "compile", compile_kernel)
+        monkeypatch.setattr(_extension, "compile", compile_kernel)
         return compiled
 
     return pretend
@@ -255,13 +256,13 @@ def test_kernels_are_compiled_when_lowered_once_per_local_architecture(xy, prete
 
 
 def test_nothing_is_compiled_for_other_platforms(xy, pretend):
-    compiled = pretend(_kernels.Unavailable("never asked"))
+    compiled = pretend(_extension.Unavailable("never asked"))
     assert_same(jax.jit(lambda x, y: F(x, y))(*xy), tanh_product(*xy))
     assert not compiled
 
 
 def test_without_a_compiler_auto_warns_and_uses_xla(xy, pretend):
-    pretend(_kernels.Unavailable("no NVRTC here"))
+    pretend(_extension.Unavailable("no NVRTC here"))
     with pytest.warns(UserWarning, match="XLA's own operations are used: no NVRTC here"):
         text = lowered(lambda x, y: F(x, y), *xy)
     assert "custom_call" not in text
@@ -269,7 +270,7 @@ def test_without_a_compiler_auto_warns_and_uses_xla(xy, pretend):
 
 
 def test_without_a_compiler_kernel_raises(xy, pretend):
-    pretend(_kernels.Unavailable("no NVRTC here"))
+    pretend(_extension.Unavailable("no NVRTC here"))
     f = je.elementwise(tanh_product, lowering="kernel")
     with pytest.raises(RuntimeError, match="no NVRTC here"):
         lowered(f, *xy)
@@ -298,4 +299,4 @@ def test_the_compilers_message_is_in_the_exception(nvrtc):
 
     kernel = Kernel("broken", "int f() { return x; }", (), iteration_space([()], ()), 4)
     with pytest.raises(je.CompileError, match=r'(?s)broken does not compile.*"x" is undefined'):
-        _kernels.compile(kernel, 90)
+        _extension.compile(kernel, 90)

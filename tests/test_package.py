@@ -103,7 +103,7 @@ import jax_elementwise as je
 f = je.elementwise(lambda x: jnp.sin(x) + 1)
 jax.grad(lambda x: f(x).sum())(jnp.ones(3))
 assert not any(name.startswith("cuda.pathfinder") for name in sys.modules)
-assert je._api._kernels._runtime.counters()["compilations"] == 0
+assert je._api._extension._runtime.counters()["compilations"] == 0
 """
     run_python(code, JAX_PLATFORMS="cpu")
 

@@ -5,7 +5,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from jax_elementwise._codegen.source import declaration
+from jax_elementwise._codegen.cuda_functor import declaration
 from jax_elementwise._cplusplus import find_struct
 from jax_elementwise._source import Parameter, parse
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "nvrtc.h"
+#include "compilation.h"
 
 namespace jax_elementwise::runtime {
 

@@ -5,8 +5,8 @@
 #include <functional>
 #include <string_view>
 
-#include "launch.h"
-#include "nvrtc.h"
+#include "compilation.h"
+#include "plan.h"
 
 namespace jax_elementwise::runtime {
 

@@ -8,7 +8,8 @@
 #include "error.h"
 #include "headers.h"
 #include "host_compiler.h"
-#include "launch.h"
+#include "jax_elementwise/alignment.h"
+#include "nvrtc.h"
 
 namespace jax_elementwise::runtime {
 namespace {

@@ -11,8 +11,8 @@
 #include <string_view>
 #include <utility>
 
+#include "compilation.h"
 #include "driver.h"
-#include "nvrtc.h"
 
 namespace jax_elementwise::runtime {
 

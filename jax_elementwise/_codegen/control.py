@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jax_elementwise import _compat
+from jax_elementwise import _compat, _jaxprs
 from jax_elementwise._codegen.values import (
     Array,
     UnsupportedError,
@@ -98,7 +98,7 @@ def scan(emitter: Emitter, equation: Any, operands: list[Array]) -> list[Array]:
     """A loop of a known number of steps: written out if they are few, or differ."""
     length = equation.params["length"]
     constants, carry, columns = _compat.scan_operands(equation, operands)
-    if not _compat.is_long_scan(equation):
+    if not _jaxprs.is_long_scan(equation):
         return _written_out(emitter, equation, constants, carry, columns)
     state = _state(emitter, carry)
     counter = emitter.name()

@@ -7,15 +7,15 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import numpy as np
-from jax.sharding import AbstractMesh, use_abstract_mesh
+from jax.sharding import use_abstract_mesh
 
-from jax_elementwise import _compat
+from jax_elementwise import _compat, _jaxprs
 from jax_elementwise._codegen import indexing as indexing  # registers its rules
 from jax_elementwise._codegen.arrays import ARRAYS, Call, apply_operator
 from jax_elementwise._codegen.control import CONTROL
+from jax_elementwise._codegen.cuda_functor import emit_call
 from jax_elementwise._codegen.parametric import PARAMETRIC
 from jax_elementwise._codegen.primitives import OPERATORS
-from jax_elementwise._codegen.source import emit_call
 from jax_elementwise._codegen.types import DType, bits_literal
 from jax_elementwise._codegen.values import (
     Array,
@@ -129,7 +129,7 @@ class Emitter:
         for equation in body.eqns:
             try:
                 given = [read(atom) for atom in equation.invars]
-                if equation.primitive.name in ("sin", "cos") and equation.invars[0] in both:
+                if _is_among(both, equation):
                     sines, cosines = self._sine_and_cosine(given[0], both, equation.invars[0])
                     results = [sines if equation.primitive.name == "sin" else cosines]
                 else:
@@ -147,7 +147,7 @@ class Emitter:
         if name == "optimization_barrier":
             return operands
         if name in _INLINED:
-            (inner, *_) = _compat.subjaxprs(equation)
+            (inner, *_) = _jaxprs.subjaxprs(equation)
             return self.jaxpr(inner, operands)
         if name == "cuda_functor":
             return emit_call(self, equation, operands)
@@ -210,6 +210,14 @@ def _angles(body: Any) -> dict[Any, Any]:
     return dict.fromkeys(real)
 
 
+def _is_among(angles: dict[Any, Any], equation: Any) -> bool:
+    """Whether an equation is the sine or the cosine of one of them."""
+    if equation.primitive.name not in ("sin", "cos"):
+        return False
+    (angle,) = equation.invars
+    return not _compat.is_literal(angle) and angle in angles
+
+
 def _constants(value: Any, aval: Any, what: str) -> Array:
     dtype = known_dtype(aval, what)
     return array_of([constant(x, dtype) for x in np.asarray(value).flat], aval.shape)
@@ -255,7 +263,7 @@ def emit_body(jaxpr: Any, operands: Sequence[Value], *, max_elements: float = MA
     emitter = Emitter(max_elements)
     try:
         # Definitions of primitives are traced here; they must not show the mesh of the call.
-        with use_abstract_mesh(AbstractMesh((), ())):
+        with use_abstract_mesh(_jaxprs.NO_MESH):
             results = emitter.jaxpr(jaxpr, [array_of([operand], ()) for operand in operands])
     except UnsupportedError as error:
         raise _refusal(error, "") from None

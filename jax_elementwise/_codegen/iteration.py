@@ -14,7 +14,7 @@ from typing import Any
 
 __all__ = ["IterationSpace", "OperandKind", "iteration_space"]
 
-# Above this, indices need 64 bits: kMaxSize32 of launch.cc.
+# Above this, indices need 64 bits: kMaxSize32 of platform.h.
 _MAX_SIZE_32 = 2**30
 
 

@@ -10,11 +10,12 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from jax_elementwise._codegen import source
+from jax_elementwise._codegen import cuda_functor
 from jax_elementwise._codegen.emit import emit_body
 from jax_elementwise._codegen.iteration import IterationSpace, iteration_space
 from jax_elementwise._codegen.types import DType, dtype_of
 from jax_elementwise._codegen.values import Value
+from jax_elementwise._index import Index, with_index
 from jax_elementwise._table import MAX_ELEMENTS
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ _ACCESS_BYTES = 16  # kAccessBytes of pack.h
 _PARAMETER_BYTES = 4096  # of a kernel, on every GPU and driver
 DEVICE_BY_DEFAULT = "--device-as-default-execution-space"  # users need not write __device__
 _USERS_TEXT = "\0"  # stands for it
-_MAX_ARRAYS = 128  # kMaxArrays of launch.h
+_MAX_ARRAYS = 128  # kMaxArrays of plan.h
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,9 +91,9 @@ class _Body:
 def _body(functor: Functor) -> _Body:
     ins = tuple(_row(aval, functor) for aval in functor.in_avals)
     outs = tuple(_row(aval, functor) for aval in functor.out_avals)
-    limit = math.inf if functor.is_derived else MAX_ELEMENTS
+    limit = math.inf if functor.is_derivative else MAX_ELEMENTS
     if functor.has_source:
-        operands = [source.widen(f"in{i}", dtype) for i, dtype in enumerate(ins)]
+        operands = [cuda_functor.widen(f"in{i}", dtype) for i, dtype in enumerate(ins)]
     else:
         operands = [Value(f"in{i}", dtype, exact=True) for i, dtype in enumerate(ins)]
     body = emit_body(functor.jaxpr, operands, max_elements=limit)
@@ -102,10 +103,10 @@ def _body(functor: Functor) -> _Body:
     types = {dtype.name: dtype.compute for dtype in (*ins, *outs)}
     pairs, constants = "", tuple[int, ...]()
     if functor.has_source:
-        results = list(map(source.as_source, body.results))
-        pairs, constants = source.pairs(functor.jaxpr, "source0")
-        headers |= source.headers_of((*ins, *outs))
-        ins, outs = (tuple(map(source.source_dtype, dtypes)) for dtypes in (ins, outs))
+        results = list(map(cuda_functor.as_source, body.results))
+        pairs, constants = cuda_functor.pairs(functor.jaxpr, "source0")
+        headers |= cuda_functor.headers_of((*ins, *outs))
+        ins, outs = (tuple(map(cuda_functor.source_dtype, dtypes)) for dtypes in (ins, outs))
         types |= {dtype.name: dtype.storage for dtype in (*ins, *outs) if dtype.is_narrow}
     parameters = [f"const {types[dtype.name]} in{i}" for i, dtype in enumerate(ins)]
     parameters += [f"{types[dtype.name]}& out{i}" for i, dtype in enumerate(outs)]
@@ -150,20 +151,21 @@ def kernel_for(
     *,
     fast_math: bool = False,
     aliases: Aliases = (),
-    index: int | None = None,
+    index: Index | None = None,
 ) -> Kernel:
     """The kernel of a functor for operands of these shapes, which broadcast to the result's.
 
     An aliased operand, which has the result's shape and the dtype of the result that it is paired
     with, may lie where that result does, or elsewhere; no other array may overlap with these two.
-    The operand ``index`` is in no memory: its elements are their own indices.
+    The operand that ``index`` stands for has no shape among them.
 
     Raises:
       NotImplementedError: where the functor has no C++.
       ValueError: for more operands than a kernel can take.
     """
-    space = iteration_space(operand_shapes, result_shape)
-    return _kernel(functor, space, fast_math, aliases, index)
+    shapes = with_index(index, operand_shapes, index and index.shape)
+    space = iteration_space(shapes, result_shape)
+    return _kernel(functor, space, fast_math, aliases, index and index.position)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -197,7 +199,7 @@ def _check_parameter_space(functor: Functor, geometry_words: int) -> None:
     arrays = len(functor.in_avals) + len(functor.out_avals)
     needed = 8 * (arrays + geometry_words)
     if arrays > _MAX_ARRAYS or needed > _PARAMETER_BYTES:
-        what = "a derivative of " if functor.is_derived else ""
+        what = "a derivative of " if functor.is_derivative else ""
         raise ValueError(
             f"{what}{functor.origin!r} has {len(functor.in_avals)} operands (captured values "
             f"count) and {len(functor.out_avals)} results; one kernel takes {_MAX_ARRAYS} "

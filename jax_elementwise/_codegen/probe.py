@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 
-from jax_elementwise._codegen import source as text
+from jax_elementwise._codegen import cuda_functor as text
 from jax_elementwise._codegen.iteration import iteration_space
 from jax_elementwise._codegen.kernel import DEVICE_BY_DEFAULT, Kernel, identifier
 from jax_elementwise._codegen.types import DTYPES

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import functools
-import warnings
 from typing import TYPE_CHECKING
 
-from jax_elementwise import _kernels
+from jax_elementwise import _extension
 from jax_elementwise._codegen.kernel import Kernel
-from jax_elementwise._lowering import kernel
+from jax_elementwise._lowering.rule import rule
 
 if TYPE_CHECKING:
     from jax_elementwise._functor import Functor
@@ -26,17 +24,12 @@ def wants_kernel(functor: Functor) -> bool:
 
 
 def _compile(kernel: Kernel) -> None:
-    _kernels.compile(kernel, _kernels.HOST_CPU)
+    _extension.compile(kernel, _extension.HOST_CPU)
 
 
-@functools.cache
-def _warn_once(reason: str) -> None:
-    """One warning per process and reason."""
-    warnings.warn(
-        "functions with loops and functors in CUDA C++ would be faster as kernels, and none can be "
-        f"compiled here, so XLA's own operations are used: {reason}",
-        stacklevel=2,
-    )
-
-
-lower = kernel.rule(lambda functor: wants_kernel(functor), _compile, _warn_once)
+lower = rule(
+    wants_kernel,
+    _compile,
+    "functions with loops and functors in CUDA C++ would be faster as kernels, and none can be "
+    "compiled here",
+)

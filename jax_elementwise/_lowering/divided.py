@@ -11,6 +11,7 @@ these might keep a loop going for ever, one more operand says which elements are
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -23,35 +24,36 @@ from jax.interpreters import mlir
 from jax_elementwise import _compat, _derivatives
 from jax_elementwise._codegen.kernel import Kernel, kernel_for
 from jax_elementwise._index import Index, with_index
-from jax_elementwise._lowering import custom_call
+from jax_elementwise._lowering import custom_call, partition
 
 if TYPE_CHECKING:
     from jax_elementwise._functor import Functor
 
-__all__ = ["kernel_of_call", "lower"]
+__all__ = ["prepare"]
 
 
-def kernel_of_call(ctx: Any, functor: Functor, options: Any, index: Index | None) -> Kernel:
-    """The kernel of a call that is being lowered; it reads the index, since a part has others."""
-    result = (*ctx.avals_out[0].shape, 1)
-    shapes = [result if aval.shape else () for aval in ctx.avals_in]
-    shapes = with_index(index, shapes, result)
-    if _padded_dimensions(ctx, functor):
-        functor, shapes = _derivatives.guarded(functor), [*shapes, result]
-    return kernel_for(functor, shapes, result, fast_math=options.fast_math, aliases=options.aliases)
+def prepare(
+    ctx: Any, functor: Functor, options: Any, index: Index | None
+) -> tuple[Kernel, Callable[..., Any]]:
+    """The kernel of a call that is being lowered, and what makes the custom call of operands.
 
-
-def lower(
-    ctx: Any, *operands: Any, kernel: Kernel, functor: Functor, options: Any, index: Index | None
-) -> Any:
-    """The custom call, on operands with all dimensions of the results, or none.
-
-    One that is broadcast along some of them is written out, which each device does for its part: a
-    dimension of one element could not be divided with the others.
+    The kernel reads the index, since a part has others than the whole. Its operands have all
+    dimensions of the results, or none: one that is broadcast along some of them is written out,
+    which each device does for its part, since a dimension of one element could not be divided with
+    the others.
     """
     shape = ctx.avals_out[0].shape
-    types = tuple(aval.dtype for aval in ctx.avals_out)
+    of_kernel = with_index(
+        index, [(*shape, 1) if a.shape else () for a in ctx.avals_in], (*shape, 1)
+    )
     padded = _padded_dimensions(ctx, functor)
+    computed = functor
+    if padded:
+        computed, of_kernel = _derivatives.guarded(functor), [*of_kernel, (*shape, 1)]
+    kernel = kernel_for(
+        computed, of_kernel, (*shape, 1), fast_math=options.fast_math, aliases=options.aliases
+    )
+    types = tuple(aval.dtype for aval in ctx.avals_out)
 
     def call(*arrays: Any) -> list[Any]:
         if index is not None:
@@ -66,12 +68,9 @@ def lower(
         results = _divided_p.bind(*spread, kernel=kernel, options=options, types=types)
         return [lax.squeeze(result, (len(shape),)) for result in results]
 
-    # Where mesh axes are explicit, shard_map has made every array local.
-    ctx = ctx.replace(
-        avals_in=[ShapedArray(a.shape, a.dtype, a.weak_type) for a in ctx.avals_in],
-        avals_out=[ShapedArray(a.shape, a.dtype, a.weak_type) for a in ctx.avals_out],
+    return kernel, functools.partial(
+        mlir.lower_fun(call, multiple_results=True), partition.local(ctx)
     )
-    return mlir.lower_fun(call, multiple_results=True)(ctx, *operands)
 
 
 def _padded_dimensions(ctx: Any, functor: Functor) -> list[int]:
@@ -99,13 +98,8 @@ def _abstract_eval(*avals: Any, kernel: Kernel, options: Any, types: tuple[Any, 
 
 def _lower(ctx: Any, *operands: Any, kernel: Kernel, options: Any, types: Any) -> Any:
     del types
-    return custom_call.lower(
-        ctx,
-        *operands,
-        kernel=kernel,
-        options=options,
-        extra=_compat.batch_attributes(ctx, operands),
-    )
+    attributes = _compat.batch_attributes(ctx, operands)
+    return custom_call.emit(ctx, *operands, kernel=kernel, options=options, attributes=attributes)
 
 
 _divided_p = Primitive("elementwise_divided")

@@ -6,21 +6,36 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+from jax.core import ShapedArray
 from jax.extend.core import Primitive
 from jax.interpreters import mlir
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from jax_elementwise._index import with_index
 
-__all__ = ["operand_spec", "per_device"]
+__all__ = ["full_spec", "local", "operand_spec", "per_device"]
+
+
+def full_spec(aval: Any) -> tuple[Any, ...]:
+    """How an array is sharded, an entry per dimension."""
+    spec = tuple(aval.sharding.spec)
+    return spec + (None,) * (aval.ndim - len(spec))
 
 
 def operand_spec(shape: tuple[Any, ...], result: Any) -> PartitionSpec:
     """How an operand is sharded that broadcasts to a result: along the dimensions it has."""
-    spec = tuple(result.sharding.spec) + (None,) * (result.ndim - len(result.sharding.spec))
+    spec = full_spec(result)
     first = result.ndim - len(shape)
     return PartitionSpec(
         *(spec[first + d] if n == result.shape[first + d] else None for d, n in enumerate(shape))
+    )
+
+
+def local(ctx: Any) -> Any:
+    """The context of a lowering where arrays are what one device has, and remember no mesh."""
+    return ctx.replace(
+        avals_in=[ShapedArray(a.shape, a.dtype, a.weak_type) for a in ctx.avals_in],
+        avals_out=[ShapedArray(a.shape, a.dtype, a.weak_type) for a in ctx.avals_out],
     )
 
 

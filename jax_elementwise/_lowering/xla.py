@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 from jax import lax
-from jax.core import ShapedArray
 from jax.interpreters import mlir
 
 from jax_elementwise._index import Index, with_index
+from jax_elementwise._lowering import partition
 
 if TYPE_CHECKING:
     from jax_elementwise._functor import Functor
@@ -48,13 +48,9 @@ def evaluate(functor: Functor, operands: Sequence[Any], index: Index | None = No
 def lower(ctx: Any, *operands: Any, functor: Functor, index: Index | None, **params: Any) -> Any:
     """The lowering rule."""
     del params
-    # Inside the functor scalars have no mesh; the arrays it is evaluated on must have none either.
-    ctx = ctx.replace(
-        avals_in=[ShapedArray(a.shape, a.dtype, a.weak_type) for a in ctx.avals_in],
-        avals_out=[ShapedArray(a.shape, a.dtype, a.weak_type) for a in ctx.avals_out],
-    )
 
     def fun(*arrays: Any) -> list[Any]:
         return evaluate(functor, arrays, index)
 
-    return mlir.lower_fun(fun, multiple_results=True)(ctx, *operands)
+    # Inside the functor scalars have no mesh; the arrays it is evaluated on must have none either.
+    return mlir.lower_fun(fun, multiple_results=True)(partition.local(ctx), *operands)

@@ -1,5 +1,5 @@
-// Runs kernels on the host through the package's own launcher: launch.cc plans the call and
-// "launches", and what it calls of the driver is the stand-in.
+// Runs kernels on the host through the package's own launcher: plan.cc plans the call,
+// launch.cc "launches" it, and what that calls of the driver is the stand-in.
 //
 // usage: program CALLS RESULTS. Both files are sequences of 64-bit words; tests/support/simt.py
 // writes the one and reads the other.

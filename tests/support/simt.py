@@ -26,7 +26,7 @@ from jax_elementwise._functor import trace
 from support import reference
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-_LAUNCHER = ROOT / "csrc" / "runtime" / "launch.cc"
+_LAUNCHER = [ROOT / "csrc" / "runtime" / name for name in ("plan.cc", "launch.cc")]
 _CSRC = ROOT / "tests" / "csrc"
 _INCLUDES = [ROOT / "csrc" / "include", ROOT / "csrc" / "runtime", _CSRC]
 # Contraction off: a fused multiply-add would give other bits than NumPy's two operations.
@@ -201,7 +201,7 @@ def _build(kernels: tuple[Kernel, ...], sanitize: bool, flags: tuple[str, ...]) 
     source = _directory() / f"{name}.cc"
     source.write_text(text)
     parts = [source]
-    parts += [_object(path, sanitize) for path in (_CSRC / "simt_main.cc", _LAUNCHER)]
+    parts += [_object(path, sanitize) for path in (_CSRC / "simt_main.cc", *_LAUNCHER)]
     return Program(compile_cpp(parts, name, flags), kernels)
 
 

@@ -1,5 +1,5 @@
 // Where packs begin, and how many blocks go through them: host code, shared by the launcher of
-// traced kernels (csrc/runtime/launch.cc) and elementwise.cuh.
+// traced kernels (csrc/runtime/plan.cc) and elementwise.cuh.
 #pragma once
 
 #include <jax_elementwise/platform.h>

@@ -1,7 +1,7 @@
 // The run-time part of a kernel's iteration space: what the launcher hands to the kernel by value.
 //
 // Every member is a 64-bit word, so the launcher can write one without knowing the template
-// arguments (plan() in csrc/runtime/launch.cc does, in the order of the members below).
+// arguments (plan() in csrc/runtime/plan.cc does, in the order of the members below).
 #pragma once
 
 #include <jax_elementwise/integer.h>

@@ -1,11 +1,13 @@
-"""A call as a kernel, where one is wanted and can be compiled; else as XLA's operations."""
+"""The lowering rule of platforms with kernels: a kernel where one is wanted, else XLA's operations."""
 
 from __future__ import annotations
 
+import functools
+import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from jax_elementwise import _compat, _kernels
+from jax_elementwise import _compat, _extension
 from jax_elementwise._codegen.kernel import Kernel
 from jax_elementwise._lowering import custom_call, divided, xla
 
@@ -17,16 +19,14 @@ __all__ = ["rule"]
 
 
 def rule(
-    wants_kernel: Callable[[Functor], bool],
-    compile_here: Callable[[Kernel], None],
-    warn: Callable[[str], None],
+    wants_kernel: Callable[[Functor], bool], compile_here: Callable[[Kernel], None], warning: str
 ) -> Callable[..., Any]:
-    """The lowering rule of a platform that has kernels.
+    """The lowering rule of one platform.
 
     ``wants_kernel`` decides where the user leaves it open. ``compile_here`` compiles for the
     devices of this machine, so that what does not compile fails now, by name. Where there is no
-    compiler XLA takes over, and ``warn`` says why, unless the kernel is required. Every other
-    failure is an error, which a warning would hide.
+    compiler XLA takes over, with a warning and the reason, unless the kernel is required. Every
+    other failure is an error, which a warning would hide.
     """
 
     def lower(
@@ -44,22 +44,26 @@ def rule(
         )
         if by_xla:
             return xla.lower(ctx, *operands, functor=functor, index=index)
-        call = divided if _compat.is_partitioned(ctx) else custom_call
-        kernel = call.kernel_of_call(ctx, functor, options, index)
+        prepare = divided.prepare if _compat.is_partitioned(ctx) else custom_call.prepare
+        kernel, emit = prepare(ctx, functor, options, index)
         try:
             compile_here(kernel)
-        except _kernels.Unavailable as error:
+        except _extension.Unavailable as error:
             required = _requirement(functor, options)
             if required is not None:
                 message = f"{str(error).rstrip('.')}. {required}".rstrip()
-                raise _kernels.Unavailable(message) from None
-            warn(str(error))
+                raise _extension.Unavailable(message) from None
+            _warn_once(f"{warning}, so XLA's own operations are used: {error}")
             return xla.lower(ctx, *operands, functor=functor, index=index)
-        return call.lower(
-            ctx, *operands, kernel=kernel, functor=functor, options=options, index=index
-        )
+        return emit(*operands)
 
     return lower
+
+
+@functools.cache
+def _warn_once(message: str) -> None:
+    """One warning per process and reason, not per function."""
+    warnings.warn(message, stacklevel=2)
 
 
 def _requirement(functor: Functor, options: Any) -> str | None:

@@ -1,18 +1,12 @@
 // The arithmetic that the launcher and the kernels share: division by multiplication, spans, grids.
-// Includes the launcher's text, so that what it keeps to itself can be tested.
-#include "launch.cc"
+// Includes the text of plan.cc, so that what it keeps to itself can be tested.
+#include "plan.cc"
 
 #include <cstdio>
 #include <cstdlib>
 #include <random>
 
 #include "jax_elementwise/geometry.h"
-
-// What launch.cc asks of the driver; nothing here launches.
-namespace jax_elementwise::runtime {
-const Driver& driver() { std::abort(); }
-void check(CUresult, const char*) { std::abort(); }
-}  // namespace jax_elementwise::runtime
 
 namespace rt = jax_elementwise::runtime;
 

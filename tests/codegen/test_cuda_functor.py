@@ -14,7 +14,7 @@ import pytest
 from support import reference, sass, simt, ulp
 
 import jax_elementwise as je
-from jax_elementwise._codegen.source import CUDA_TYPES
+from jax_elementwise._codegen.cuda_functor import CUDA_TYPES
 
 pytestmark = pytest.mark.usefixtures("x64")
 

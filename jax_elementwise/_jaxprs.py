@@ -1,0 +1,85 @@
+"""What is in a jaxpr, and under which mesh jaxprs of scalars are traced."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import jax.extend.core as jex
+from jax.sharding import AbstractMesh
+
+from jax_elementwise import _compat
+
+__all__ = [
+    "MOST_STEPS_WRITTEN_OUT",
+    "NO_MESH",
+    "calls",
+    "has_long_loop",
+    "inline_jits",
+    "is_long_scan",
+    "subjaxprs",
+]
+
+# A traced scalar function must not remember the mesh it was traced under: its text would not show
+# the mesh, and the functor would fail under another one.
+NO_MESH = AbstractMesh((), ())
+MOST_STEPS_WRITTEN_OUT = 8  # of a scan whose steps are all alike
+
+
+def subjaxprs(equation: Any) -> Iterator[Any]:
+    """The jaxprs among an equation's parameters, those of functors included."""
+    for value in equation.params.values():
+        for item in value if isinstance(value, (tuple, list)) else (value,):
+            if _compat.is_jaxpr(item):
+                yield item
+            elif _compat.is_jaxpr(getattr(item, "jaxpr", None)):
+                yield item.jaxpr
+
+
+def calls(jaxpr: Any, name: str) -> Iterator[Any]:
+    """The equations of a primitive in a jaxpr and in those inside of it."""
+    for equation in _compat.open_jaxpr(jaxpr).eqns:
+        if equation.primitive.name == name:
+            yield equation
+        for inner in subjaxprs(equation):
+            yield from calls(inner, name)
+
+
+def is_long_scan(equation: Any) -> bool:
+    """Whether a ``scan`` has many steps that are all alike: it scans over, and stacks, nothing."""
+    _, carry, columns = _compat.scan_operands(equation, equation.invars)
+    differs = bool(columns) or len(equation.outvars) > len(carry)
+    return not differs and equation.params["length"] > MOST_STEPS_WRITTEN_OUT
+
+
+def has_long_loop(jaxpr: Any) -> bool:
+    """Whether a jaxpr holds a loop of many steps, or of an unknown number of them."""
+    return any(map(_is_or_holds_long_loop, _compat.open_jaxpr(jaxpr).eqns))
+
+
+def _is_or_holds_long_loop(equation: Any) -> bool:
+    name = equation.primitive.name
+    if name == "while" or name in _compat.LOOPING or (name == "scan" and is_long_scan(equation)):
+        return True
+    definition = _compat.definition(equation)
+    inner = [*subjaxprs(equation), *([] if definition is None else [definition])]
+    return any(map(has_long_loop, inner))
+
+
+def inline_jits(jaxpr: Any, constants: Sequence[Any], *args: Any) -> list[Any]:
+    """Evaluates a jaxpr with nested ``jit`` calls inlined, so that what they captured surfaces."""
+    body = _compat.open_jaxpr(jaxpr)
+    env = dict(zip([*body.constvars, *body.invars], [*constants, *args], strict=True))
+
+    def read(atom: Any) -> Any:
+        return atom.val if _compat.is_literal(atom) else env[atom]
+
+    for equation in body.eqns:
+        operands = [read(atom) for atom in equation.invars]
+        if equation.primitive is jex.primitives.jit_p:
+            inner = equation.params["jaxpr"]
+            results = inline_jits(inner, _compat.consts(inner), *operands)
+        else:
+            results = _compat.bind_again(equation, operands)
+        env.update(zip(equation.outvars, results, strict=True))
+    return [read(atom) for atom in body.outvars]
