@@ -43,9 +43,8 @@ class ElementwiseFunction:
         name: str,
         options: Options,
     ) -> None:
-        functools.update_wrapper(
-            self, fun, updated=()
-        )  # a functor of C++ has attributes of its own
+        # Without its attributes, which may be those of another ElementwiseFunction.
+        functools.update_wrapper(self, fun, updated=())
         self._fun = fun
         self._static_argnames = static_argnames
         self._name = name
@@ -95,7 +94,7 @@ class ElementwiseFunction:
           the text that NVRTC compiles, whatever this machine has.
 
         Raises:
-          ValueError: if no argument is an array.
+          ValueError: if nothing is computed: no argument is an array, or all results are arguments.
 
         Example:
           >>> import jax, jax_elementwise as je
@@ -121,7 +120,8 @@ class ElementwiseFunction:
           a cubin, an ELF file that ``cuobjdump`` and ``nvdisasm`` read.
 
         Raises:
-          ValueError: if ``arch`` is not of that form, or the compiler does not know it.
+          ValueError: as ``cuda_source``; if ``arch`` is not of that form, or the compiler does not
+            know it.
           CompileError: if the kernel does not compile.
           RuntimeError: if there is no compiler.
         """
@@ -290,6 +290,8 @@ def elementwise(
         numbers or one result twice.
       NotImplementedError: at the call, for operations that no kernel can be generated for.
       OverflowError: at the call, for Python integers that do not fit, as in ``jax.jit``.
+      RuntimeError: by ``lowering="kernel"``, where no kernel can be compiled.
+      CompileError: where the compiler refuses a kernel, which would be a fault of this package.
 
     Example:
       >>> import jax, jax.numpy as jnp

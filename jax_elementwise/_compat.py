@@ -24,7 +24,7 @@ from jax._src.custom_partitioning_sharding_rule import (  # JAX 0.10 to 0.12: no
 )
 from jax._src.interpreters import mlir  # JAX 0.10 to 0.12: ir_attribute
 from jax._src.lax import special  # JAX 0.10 to 0.12: definitions of functions that loop
-from jax.interpreters import partial_eval
+from jax.interpreters import partial_eval  # without a promise: dce_jaxpr
 from jaxlib.mlir import ir
 
 __all__ = [

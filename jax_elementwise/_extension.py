@@ -21,6 +21,7 @@ __all__ = [
 HOST_CPU = _runtime.HOST_CPU
 Unavailable = _runtime.Unavailable
 environment = _runtime.environment
+_ELF = b"\x7fELF"
 _OLD_ENOUGH = 75  # every NVRTC since CUDA 11 compiles for it
 registrations = _runtime.registrations
 gpu_state_type = _runtime.gpu_state_type
@@ -64,15 +65,20 @@ def compile(kernel: Kernel, arch: int) -> bytes:  # noqa: A001
 def compile_anywhere(kernel: Kernel) -> bytes:
     """Machine code of a kernel for whatever there is a compiler for: a GPU, this CPU, any GPU.
 
+    Of PTX, which a GPU newer than its compiler would get, nothing can be read.
+
     Raises:
       CompileError: if the text does not compile.
       Unavailable: if there is no compiler at all.
     """
     for arch in (*compute_capabilities()[:1], HOST_CPU):
         try:
-            return compile(kernel, arch)
+            image = compile(kernel, arch)
         except Unavailable as error:
             reason = error
+        else:
+            if image.startswith(_ELF):
+                return image
     try:
         return compile(kernel, _OLD_ENOUGH)
     except Unavailable:

@@ -309,6 +309,12 @@ def test_wrong_arguments(case, lowering):
         f(*args, **options)
 
 
+def test_python_scalars_become_declared_types_under_strict_promotion():
+    f = je.cuda_functor("a * x", inputs="float x", scalars="float a", outputs="float")
+    with jax.numpy_dtype_promotion("strict"):
+        np.testing.assert_array_equal(f(jnp.ones(3), 2), [2, 2, 2])
+
+
 def test_wrong_types_of_declared_integers_and_letters():
     f = je.cuda_functor("x << n", inputs="int x, int n", name="f")
     with pytest.raises(TypeError, match="argument 'n' is a float32, and must be int32"):

@@ -54,9 +54,13 @@ def test_several_results_scalars_and_the_index(rng):
     f.check(x, jnp.float32(0.5))
 
 
-@pytest.mark.parametrize("lowering", ["auto", "kernel"])
-def test_the_reference_is_evaluated_by_xla(lowering):
-    """Where both were one kernel, nothing could differ."""
+@pytest.mark.parametrize("override", ["", "auto", "kernel", "xla"])
+@pytest.mark.parametrize("lowering", ["auto", "kernel", "xla"])
+def test_the_functor_is_a_kernel_and_the_reference_is_evaluated_by_xla(
+    lowering, override, monkeypatch
+):
+    """Where both were the same, nothing could differ."""
+    monkeypatch.setenv("JAX_ELEMENTWISE_LOWERING", override)
     f = functor("x + y + 1", reference=lambda x, y: x + y, lowering=lowering)
     with pytest.raises(AssertionError, match="result 0 of 2 of 2 elements"):
         f.check(np.float32([1, 2]), np.float32([1, 2]))

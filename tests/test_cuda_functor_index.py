@@ -112,8 +112,9 @@ def test_it_belongs_to_the_call_inside_of_vmap():
     np.testing.assert_array_equal(mapped, [[1, 3], [10, 21]])
 
 
-def test_inside_of_elementwise_there_is_none():
-    f = je.elementwise(lambda x: INDEX(x) + 1)
+@pytest.mark.parametrize("fun", [lambda x: INDEX(x) + 1, INDEX], ids=["inside", "itself"])
+def test_inside_of_elementwise_there_is_none(fun):
+    f = je.elementwise(fun)
     with pytest.raises(NotImplementedError, match="'index', which asks for the index of the elem"):
         f(np.zeros(3, np.float32))
 

@@ -348,6 +348,12 @@ def test_only_functions_are_wrapped(value):
         je.elementwise(name="f")(value)
 
 
+@pytest.mark.parametrize("name", ["", 5, b"f", ("f",)], ids=repr)
+def test_names_that_are_none(name):
+    with pytest.raises(TypeError, match="name must be a string that is not empty, not"):
+        je.elementwise(lambda x: x, name=name)
+
+
 @pytest.mark.parametrize(
     "arch",
     [

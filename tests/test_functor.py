@@ -70,12 +70,23 @@ def test_functions_written_twice_with_the_same_operations_are_equal():
             lambda x: lax.cond(x > 0, jnp.cos, jnp.sin, x),
         ),
         (lambda x: jax.jit(jnp.sin)(x), lambda x: jax.jit(jnp.cos)(x)),
+        (lambda x: _entry(x, 0.0), lambda x: _entry(x, -0.0)),
     ],
     ids=["literal", "zero_sign", "nan", "operation", "parameter", "rounding", "order", "dtype",
-         "results", "branches", "inner"],
+         "results", "branches", "inner", "zero_sign_of_a_parameter"],
 )  # fmt: skip
 def test_functions_that_differ_are_unequal(one, other):
     assert functor(one) != functor(other)
+
+
+def _entry(x, fill):
+    """An entry of a table, or ``fill``, which is a parameter of ``gather``."""
+    return jnp.float32([1, 2]).at[x.astype(int)].get(mode="fill", fill_value=fill)
+
+
+def test_a_parameter_that_is_nan_is_equal_to_itself():
+    one, other = (functor(lambda x, nan=float("nan"): _entry(x, nan)) for _ in range(2))
+    assert one == other
 
 
 def test_dtypes_weak_types_and_names_tell_functors_apart():

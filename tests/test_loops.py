@@ -315,6 +315,14 @@ def test_complex_functions_of_a_loop(fun, x64, rng):
         assert_same(actual, expected, 64)
 
 
+def test_a_complex_gradient_under_strict_promotion():
+    f = je.elementwise(lambda z: lax.fori_loop(0, 9, lambda _, y: y * z, z))
+    z = jnp.complex64([0.5 + 0.25j])
+    with jax.numpy_dtype_promotion("strict"):
+        gradient = jax.grad(lambda z: f(z).sum(), holomorphic=True)(z)
+    assert_same(gradient, 10 * z**9, 64)
+
+
 def test_a_gradient_with_more_lanes_than_tables_have_entries(x64, rng):
     def fun(*xs):
         total = sum((j + 1) * x for j, x in enumerate(xs))

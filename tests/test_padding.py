@@ -103,6 +103,25 @@ def test_values_are_those_of_one_device(shape, rng):
         assert_same(divided(f)(x, w), jax.jit(f)(x, w), eps=64)
 
 
+def test_a_program_lowered_without_the_types_it_was_traced_with():
+    x = np.linspace(0.5, 9, 10)
+    f = je.elementwise(lambda x: root(x, x)["root"])
+    with jax.enable_x64(True):
+        traced = divided(f).trace(x)
+    compiled = traced.lower().compile()
+    with jax.enable_x64(True):
+        assert_same(compiled(x), jax.jit(f)(x))
+
+
+def test_the_guard_is_one_operand_more_than_a_kernel_takes():
+    def many(*xs):
+        return lax.while_loop(lambda y: y > 1, lambda y: y / 2, sum(xs))
+
+    xs = [jnp.ones(9)] * 127
+    with pytest.raises(ValueError, match=r"^'many' has 128 operands .* and 1 results; one kernel"):
+        divided(je.elementwise(many))(*xs)
+
+
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "complex64", "bool"])
 def test_users_loops_of_all_types(dtype, rng):
     x = random_array(rng, (10, 7), dtype)

@@ -11,8 +11,9 @@ first: a dtype's name, ``"narrow"`` (floats of 8 and 16 bits, computed in float3
 groups are the headings there.
 
 Primitives whose C++ depends on their parameters have a function instead
-(``_codegen/parametric.py``), those that move elements of small arrays about are in
-``_codegen/arrays.py``, and those that hold other jaxprs are walked into by ``_codegen/emit.py``.
+(``parametric.py``), those that move elements of small arrays about are in ``arrays.py`` and
+``indexing.py``, branches and loops in ``control.py``, and other jaxprs are walked into by
+``emit.py``.
 
 The functions named here that C++ does not have are in ``csrc/include/jax_elementwise``.
 """

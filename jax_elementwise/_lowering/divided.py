@@ -43,15 +43,14 @@ def prepare(
     the others.
     """
     shape = ctx.avals_out[0].shape
-    of_kernel = with_index(
-        index, [(*shape, 1) if a.shape else () for a in ctx.avals_in], (*shape, 1)
-    )
+    whole = (*shape, 1)
+    shapes = with_index(index, [whole if aval.shape else () for aval in ctx.avals_in], whole)
     padded = _padded_dimensions(ctx, functor)
     computed = functor
     if padded:
-        computed, of_kernel = _derivatives.guarded(functor), [*of_kernel, (*shape, 1)]
+        computed, shapes = _derivatives.guarded(functor), [*shapes, whole]
     kernel = kernel_for(
-        computed, of_kernel, (*shape, 1), fast_math=options.fast_math, aliases=options.aliases
+        computed, shapes, whole, fast_math=options.fast_math, aliases=options.aliases
     )
     types = tuple(aval.dtype for aval in ctx.avals_out)
 

@@ -1,4 +1,4 @@
-"""The lowering rule of platforms with kernels: a kernel where one is wanted, else XLA's operations."""
+"""A call as a kernel, where one is wanted and can be compiled; else as XLA's operations."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _warn_once(message: str) -> None:
 def _requirement(functor: Functor, options: Any) -> str | None:
     """What to add to the error where no kernel can be compiled; None where XLA takes over."""
     if options.lowering == "kernel":
-        return "" if functor.without_reference else "Or use lowering='auto'."
+        return "" if functor.without_reference else "With lowering='auto', XLA would take over."
     if functor.without_reference:
         return (
             f"Or give {functor.without_reference!r} a reference=, a function of the same scalars "

@@ -175,10 +175,7 @@ def text_of(snippets) -> tuple[str, str]:
     body = "".join(parts)
     name = f"names_{hashlib.sha256(body.encode()).hexdigest()[:8]}"
     kernel = f'extern "C" __global__ void {name}(float* out) {{ *out = 1; }}\n'
-    return (
-        f"#include <jax_elementwise/source.h>\n{body}namespace jax_elementwise {{\n{kernel}}}\n",
-        name,
-    )
+    return f"{simt.USERS_HEADERS}{body}namespace jax_elementwise {{\n{kernel}}}\n", name
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -215,7 +212,7 @@ def test_all_of_it_compiles_together_and_beside_a_kernel():
 
 
 def test_nvcc_compiles_with_the_headers_of_cuda(tmp_path):
-    """What the snippets say is CUDA C++, and source.h stays out of the way there."""
+    """What the snippets say is CUDA C++, and our headers stay out of the way there."""
     nvcc = shutil.which("nvcc")
     if nvcc is None:
         pytest.skip("no nvcc")
@@ -249,7 +246,7 @@ _ARITHMETIC = ("HADD2", "HMUL2", "HFMA2", "HMNMX2", "FADD", "FMUL", "FFMA", "F2F
 def arithmetic_of(type_: str, expression: str, arch: int) -> Counter:
     """How often which instruction computes the expression of three values of a type."""
     name = "code"
-    text = f"""#include <jax_elementwise/source.h>
+    text = f"""{simt.USERS_HEADERS}
     extern "C" __global__ void {name}({type_}* out, const {type_}* in) {{
       const {type_} x = in[0], y = in[1], z = in[2];
       out[0] = {expression};

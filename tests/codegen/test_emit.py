@@ -176,6 +176,16 @@ def test_constants_reach_the_results_bit_by_bit(name):
         ulp.assert_same(result, np.full(3, value))
 
 
+@pytest.mark.parametrize("row", OPERATORS.values(), ids=lambda row: row.name)
+def test_operands_may_be_literals(row):
+    """As in ``x * jnp.cos(jnp.pi / 6)``."""
+    function = getattr(lax, row.function or row.name, None)
+    if function is None or "float" not in row.forms:
+        pytest.skip("no function of jax.lax, or not of floats")
+    f = je.elementwise(lambda x: x * function(*[np.float32(0.5)] * row.arity))
+    assert "out0 = " in f.cuda_source(jnp.ones(3))
+
+
 def test_subtraction_of_a_negative_literal_is_no_decrement():
     x = np.array([1.0, 2.0], np.float32)
     actual = simt.evaluate(lambda x: (x - jnp.float32(-1.5), lax.neg(-x), -jnp.float32(-2) * x), x)

@@ -235,12 +235,11 @@ def test_values(expression):
 def test_beside_the_cpp_library(tmp_path):
     """The stand-in of a GPU includes it first; its overloads are then the ones there are."""
     source = tmp_path / "beside.cc"
-    source.write_text("""
-        #include "simt.h"
-        #include <jax_elementwise/source.h>
+    text = """
         int main() {
           const half x = 6, y = 3;
           const float f = std::exp(0.0f) + exp(0.0f) + rsqrt(4.0f) + min(1.0f, 2.0f) + __expf(0.0f);
           return float(x / y) == 2.0f && f == 4.5f ? 0 : 1;
-        }""")
+        }"""
+    source.write_text(f'#include "simt.h"\n{simt.USERS_HEADERS}{text}')
     assert subprocess.run([simt.compile_cpp([source], "beside", ["-w"])]).returncode == 0

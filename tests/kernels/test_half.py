@@ -30,9 +30,9 @@ FLAGS += ["-include", "jax_elementwise/host.h"]
 
 
 def library(text: str, name: str) -> ctypes.CDLL:
-    """Host C++ after source.h, as a library."""
+    """Host C++ after the headers for users' text, as a library."""
     source = simt._directory() / f"{name}.cc"
-    source.write_text(f"#include <jax_elementwise/source.h>\n{text}")
+    source.write_text(simt.USERS_HEADERS + text)
     return ctypes.CDLL(str(simt.compile_cpp([source], f"{name}.so", FLAGS)))
 
 

@@ -31,6 +31,11 @@ _CSRC = ROOT / "tests" / "csrc"
 _INCLUDES = [ROOT / "csrc" / "include", ROOT / "csrc" / "runtime", _CSRC]
 # Contraction off: a fused multiply-add would give other bits than NumPy's two operations.
 _FLAGS = ["-std=c++17", "-O1", "-ffp-contract=off"]
+# What users' CUDA C++ may name without including anything.
+USERS_HEADERS = "".join(
+    f"#include <jax_elementwise/{name}.h>\n"
+    for name in ("cuda_names", "half", "bfloat16", "float8")
+)
 SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g1"]
 # What Fault means in csrc/runtime/error.h.
 FAULTS = ("InvalidArgument", "Unavailable", "Internal")
