@@ -357,11 +357,11 @@ class _Arguments:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> None:
-        self._static = {key: kwargs.pop(key) for key in static_argnames if key in kwargs}
+        others = [key for key in static_argnames if key not in signature.parameters]
+        self._static_others = {key: kwargs.pop(key) for key in others if key in kwargs}
         self._bound = signature.bind_partial(*args, **kwargs)
-        for key in static_argnames:  # given by position
-            if key in self._bound.arguments:
-                self._static[key] = self._bound.arguments.pop(key)
+        given = [key for key in static_argnames if key in self._bound.arguments]
+        self._static = {key: self._bound.arguments.pop(key) for key in given}
         values = tuple(self._bound.arguments.values())
         leaves, self._tree = jax.tree_util.tree_flatten_with_path(values)
         parameters = tuple(self._bound.arguments)
@@ -373,9 +373,9 @@ class _Arguments:
     def call(self, fun: Callable[..., Any], leaves: Sequence[Any], *more: Any) -> Any:
         """Calls a function with other leaves in the places of these, and more behind them."""
         values = jax.tree.unflatten(self._tree, leaves)
-        arguments = dict(zip(self._bound.arguments, values, strict=True))
+        arguments = dict(zip(self._bound.arguments, values, strict=True)) | self._static
         bound = inspect.BoundArguments(self._bound.signature, arguments)
-        return fun(*bound.args, *more, **bound.kwargs, **self._static)
+        return fun(*bound.args, *more, **bound.kwargs, **self._static_others)
 
 
 def _name_of(fun: Callable[..., Any]) -> str:

@@ -8,10 +8,9 @@ from __future__ import annotations
 import functools
 import math
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-import jax
 import jax.extend.core as jex
 import jax.numpy as jnp
 from jax._src import (
@@ -114,15 +113,13 @@ def _looping(name: str, *operands: Any) -> Any:
     return LOOPING[name](*(x.astype(wide) for x in operands), dtype=wide).astype(dtype)
 
 
-def definition(equation: Any) -> Any | None:
-    """A primitive's definition in terms of others, as a closed jaxpr; None where it has none."""
+def definition(equation: Any) -> Callable[..., Any] | None:
+    """A primitive's definition in terms of others, as a function; None where it has none."""
     if equation.primitive.name in LOOPING:
-        avals = [jax.ShapeDtypeStruct(atom.aval.shape, atom.aval.dtype) for atom in equation.invars]
-        return jax.make_jaxpr(functools.partial(_looping, equation.primitive.name))(*avals)
-    if "_prim" not in equation.params:  # JAX 0.12: hijax, for example jnp.searchsorted
-        return None
-    expand = functools.partial(equation.primitive.to_lojax, **equation.params)
-    return jax.make_jaxpr(expand)(*(atom.aval for atom in equation.invars))
+        return functools.partial(_looping, equation.primitive.name)
+    if "_prim" in equation.params:  # JAX 0.12: hijax, for example jnp.searchsorted
+        return functools.partial(equation.primitive.to_lojax, **equation.params)
+    return None
 
 
 def check_nans(primitive: Any) -> None:

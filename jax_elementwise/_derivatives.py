@@ -23,7 +23,7 @@ from jax_elementwise._functor import Functor
 from jax_elementwise._jaxprs import NO_MESH
 from jax_elementwise._table import check_captured, table
 
-__all__ = ["guarded", "jvp", "reduced", "transpose"]
+__all__ = ["guarded", "jvp", "primal", "reduced", "transpose"]
 
 
 def _kept(derive: Callable[..., Any]) -> Callable[..., Any]:
@@ -67,9 +67,43 @@ def guarded(functor: Functor) -> Functor:
         zeros = [jnp.zeros((), aval.dtype) for aval in functor.out_avals]
         return lax.cond(args[-1], functor, lambda *_: zeros, *args[:-1])
 
-    with jax.enable_x64(True):  # the program may be lowered without; its dtypes are decided
-        closed = _derive(guard, [*functor.in_avals, jax.ShapeDtypeStruct((), jnp.bool_)])
+    closed = _derive(functor, guard, [*functor.in_avals, jax.ShapeDtypeStruct((), jnp.bool_)])
     return functor.variant(closed, "_guarded")
+
+
+@_kept
+def primal(functor: Functor, active: tuple[int, ...]) -> Functor:
+    """The functor beside its tangent, if the operands ``active`` have tangents.
+
+    It is another one where the rules of ``custom_jvp`` and ``custom_vjp`` functions take the place
+    of these: they give values, too, and can be differentiated where a ``custom_vjp`` function
+    cannot.
+    """
+    if not functor.has_custom_rules:
+        return functor
+
+    def values(*operands: Any) -> list[Any]:
+        dots = [jnp.zeros((), functor.in_avals[i].dtype) for i in active]
+        return _jvp(functor, operands, active, dots)[0]
+
+    closed = _derive(functor, values, functor.in_avals, strong=False)
+    pruned, _ = _compat.dce(closed, [True] * len(functor.out_avals), keep_inputs=True)
+    return functor.variant(pruned)
+
+
+def _jvp(
+    functor: Functor, primals: Sequence[Any], active: Sequence[int], dots: Sequence[Any]
+) -> tuple[list[Any], list[Any]]:
+    """Results, and their tangents. Other operands are constants, with symbolic zeros."""
+
+    def of_active(*values: Any) -> list[Any]:
+        operands = list(primals)
+        for i, value in zip(active, values, strict=True):
+            operands[i] = value
+        return functor(*operands)
+
+    outs: tuple[list[Any], list[Any]] = jax.jvp(of_active, [primals[i] for i in active], list(dots))
+    return outs
 
 
 @_kept
@@ -87,19 +121,10 @@ def jvp(functor: Functor, active: tuple[int, ...]) -> tuple[Functor, tuple[int, 
     avals = functor.in_avals
 
     def tangents(*args: Any) -> list[Any]:
-        primals, dots = args[: len(avals)], args[len(avals) :]
-
-        # The other operands are constants here, so that their tangents are symbolic zeros.
-        def of_active(*values: Any) -> list[Any]:
-            operands = list(primals)
-            for i, value in zip(active, values, strict=True):
-                operands[i] = value
-            return functor(*operands)
-
-        _, outs = jax.jvp(of_active, tuple(primals[i] for i in active), tuple(dots))
+        _, outs = _jvp(functor, args[: len(avals)], active, args[len(avals) :])
         return [jnp.zeros(()) if out.dtype == jax.dtypes.float0 else out for out in outs]
 
-    closed = _derive(tangents, [*avals, *(avals[i] for i in active)])
+    closed = _derive(functor, tangents, [*avals, *(avals[i] for i in active)])
     nonzero = [not _is_zero(atom) for atom in _compat.open_jaxpr(closed).outvars]
     pruned, _ = _compat.dce(closed, nonzero, keep_inputs=True)
     derived = functor.variant(pruned, "_jvp", is_derivative=True)
@@ -159,20 +184,25 @@ def transpose(
         return list(jax.linear_transpose(linear, *unknowns)(list(args[len(known) :])))
 
     closed = _derive(
-        cotangents, [avals[i] for i in known] + [functor.out_avals[i] for i in results]
+        functor, cotangents, [avals[i] for i in known] + [functor.out_avals[i] for i in results]
     )
     pruned, _ = _compat.dce(closed, [True] * len(undefined), keep_inputs=True)
     return functor.variant(pruned, "_transpose", is_derivative=True)
 
 
-def _derive(fun: Callable[..., Any], avals: Sequence[Any]) -> Any:
-    """The closed jaxpr of a function that was made from a functor, for strongly typed scalars.
+def _derive(
+    functor: Functor, fun: Callable[..., Any], avals: Sequence[Any], *, strong: bool = True
+) -> Any:
+    """The closed jaxpr of a function that was made from a functor, for scalars of these types.
 
     A derivative rule that the user wrote may be closed over values, which the functor, traced
     without running the rule, does not know of. Scalars become literals, small arrays tables.
     """
-    scalars = [jax.ShapeDtypeStruct((), aval.dtype) for aval in avals]
-    with use_abstract_mesh(NO_MESH):
+    scalars = [
+        jax.ShapeDtypeStruct((), aval.dtype, weak_type=not strong and aval.weak_type)
+        for aval in avals
+    ]
+    with functor.wide_types(), use_abstract_mesh(NO_MESH):
         closed = jax.make_jaxpr(fun)(*scalars)
         constants = _compat.consts(closed)
         if not constants:
@@ -222,12 +252,12 @@ def _transpose_by_lanes(
         for i, unknown in enumerate(unknowns)
     ]
     outs = jax.vmap(linear, axis_size=len(lanes))(*bases)
-    # What a unit tangent adds to the pairing of cotangents and results, Re(sum(ct * out)).
-    paired = [jnp.real(ct * out) for ct, out in zip(cotangents, outs, strict=True)]
-    shares = [functools.reduce(jnp.add, [p[lane] for p in paired]) for lane in range(len(lanes))]
     gradients: list[Any] = [jnp.zeros((), unknown.dtype) for unknown in unknowns]
-    for (i, unit), share in zip(lanes, shares, strict=True):
-        if unit == 1j:  # times -i
-            share = lax.complex(jnp.zeros_like(share), -share)
-        gradients[i] += share.astype(unknowns[i].dtype)
+    with jax.numpy_dtype_promotion("standard"):  # results may be of several dtypes
+        # What a unit tangent adds to the pairing of cotangents and results, Re(sum(ct * out)).
+        paired = [jnp.real(ct * out) for ct, out in zip(cotangents, outs, strict=True)]
+        for lane, (i, unit) in enumerate(lanes):
+            share = functools.reduce(jnp.add, [p[lane] for p in paired])
+            conjugate = 1 if unit == 1 else -1j
+            gradients[i] += (conjugate * share).astype(unknowns[i].dtype)
     return gradients

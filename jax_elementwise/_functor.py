@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
-import jax.extend.core as jex
 import numpy as np
 from jax.sharding import use_abstract_mesh
 
@@ -61,7 +60,8 @@ class Functor:
 
     def __call__(self, *scalars: Any) -> list[Any]:
         """The results for scalars; under ``vmap``, for arrays."""
-        return list(jex.jaxpr_as_fun(self.jaxpr)(*scalars))
+        # Not by `jaxpr_as_fun`, under which `jax_debug_nans` would not find the operation.
+        return list(jax.core.eval_jaxpr(_compat.open_jaxpr(self.jaxpr), (), *scalars))
 
     def variant(self, jaxpr: Any, suffix: str = "", *, is_derivative: bool = False) -> Functor:
         """A functor that was made of this one; it is a derivative if either is."""
@@ -101,6 +101,14 @@ class Functor:
                 sources.append(operands.get(atom) or firsts.setdefault(atom, ("result", i)))
         return tuple(sources)
 
+    def wide_types(self) -> Any:
+        """Has 64-bit types enabled, if it holds one: to trace what calls it."""
+        return _jaxprs.wide_types(*self._dtypes)
+
+    @functools.cached_property
+    def _dtypes(self) -> frozenset[Any]:
+        return frozenset(_jaxprs.dtypes(self.jaxpr))
+
     @functools.cached_property
     def has_long_loop(self) -> bool:
         """Whether it holds a loop whose number of steps is not known, or large."""
@@ -132,6 +140,12 @@ class Functor:
     def has_opaque_tangent(self) -> bool:
         """Whether a functor in C++ computes tangents, which JAX cannot transpose."""
         return any(call["is_tangent"] for call in self._source_calls)
+
+    @functools.cached_property
+    def has_custom_rules(self) -> bool:
+        """Whether it calls ``custom_jvp`` or ``custom_vjp`` functions."""
+        names = ("custom_jvp_call", "custom_vjp_call")
+        return any(True for name in names for _ in _jaxprs.calls(self.jaxpr, name))
 
     @functools.cached_property
     def awaits_transpose(self) -> bool:
@@ -171,7 +185,7 @@ def trace(fun: Callable[..., Any], avals: Sequence[Any], name: str) -> Traced:
       ValueError: if it captures a large array, or one whose values are not known.
     """
     scalars = [jax.ShapeDtypeStruct((), a.dtype, weak_type=a.weak_type) for a in avals]
-    with use_abstract_mesh(_jaxprs.NO_MESH):
+    with _jaxprs.wide_types(*(a.dtype for a in avals)), use_abstract_mesh(_jaxprs.NO_MESH):
         closed, out = jax.make_jaxpr(fun, return_shape=True)(*scalars)
         if any(_captures(equation) for equation in closed.eqns):
             inline = functools.partial(_jaxprs.inline_jits, closed, _compat.consts(closed))
@@ -191,7 +205,8 @@ def trace(fun: Callable[..., Any], avals: Sequence[Any], name: str) -> Traced:
                 constants = [table(v) if np.ndim(v) else next(given) for v in values]
                 return jax.core.eval_jaxpr(body, constants, *args[: len(avals)])
 
-            closed = jax.make_jaxpr(uncaptured)(*scalars)
+            with _jaxprs.wide_types(*(t.dtype for t in types)):
+                closed = jax.make_jaxpr(uncaptured)(*scalars)
     return Traced(Functor(name, closed), captured, jax.tree.structure(out))
 
 

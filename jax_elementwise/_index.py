@@ -11,6 +11,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from jax_elementwise._jaxprs import wide_types
+
 __all__ = ["Index", "index_dtype", "with_index"]
 
 
@@ -30,7 +32,8 @@ class Index:
 
     def array(self, dtype: Any) -> Any:
         """The array, for where it must be one."""
-        return lax.reshape(lax.iota(dtype, math.prod(self.shape)), self.shape)
+        with wide_types(dtype):
+            return lax.reshape(lax.iota(dtype, math.prod(self.shape)), self.shape)
 
     def batched(self, after: int) -> Index:
         """Under ``vmap``, whose dimension comes before the last ``after`` ones of the operands."""

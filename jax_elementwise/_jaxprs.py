@@ -1,10 +1,12 @@
-"""What is in a jaxpr, and under which mesh jaxprs of scalars are traced."""
+"""What is in a jaxpr, and what jaxprs of scalars are traced under: no mesh, types wide enough."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import jax
 import jax.extend.core as jex
 from jax.sharding import AbstractMesh
 
@@ -14,10 +16,13 @@ __all__ = [
     "MOST_STEPS_WRITTEN_OUT",
     "NO_MESH",
     "calls",
+    "definition",
+    "dtypes",
     "has_long_loop",
     "inline_jits",
     "is_long_scan",
     "subjaxprs",
+    "wide_types",
 ]
 
 # A traced scalar function must not remember the mesh it was traced under: its text would not show
@@ -61,9 +66,46 @@ def _is_or_holds_long_loop(equation: Any) -> bool:
     name = equation.primitive.name
     if name == "while" or name in _compat.LOOPING or (name == "scan" and is_long_scan(equation)):
         return True
-    definition = _compat.definition(equation)
-    inner = [*subjaxprs(equation), *([] if definition is None else [definition])]
+    defined = definition(equation)
+    inner = [*subjaxprs(equation), *([] if defined is None else [defined])]
     return any(map(has_long_loop, inner))
+
+
+def definition(equation: Any) -> Any | None:
+    """A primitive's definition in terms of others, as a closed jaxpr; None where it has none."""
+    function = _compat.definition(equation)
+    if function is None:
+        return None
+    avals = [atom.aval for atom in equation.invars]
+    with wide_types(*(aval.dtype for aval in avals)):
+        return jax.make_jaxpr(function)(
+            *(jax.ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type) for a in avals)
+        )
+
+
+# ---- Types of 64 bits ----------------------------------------------------------------------------
+#
+# Arrays that have them may meet code that runs without ``jax_enable_x64``, and programs that were
+# traced with it may be differentiated or lowered without. Tracing would then make scalars of 32
+# bits in the place of what arrays hold.
+
+_WIDE = frozenset({"float64", "int64", "uint64", "complex128"})
+
+
+def wide_types(*dtypes: Any) -> contextlib.AbstractContextManager[Any]:
+    """Has 64-bit types enabled, if one of these is one."""
+    is_wide = any(str(dtype) in _WIDE for dtype in dtypes)
+    return jax.enable_x64(True) if is_wide else contextlib.nullcontext()
+
+
+def dtypes(jaxpr: Any) -> Iterator[Any]:
+    """The dtypes of all values in a jaxpr and in those inside of it."""
+    body = _compat.open_jaxpr(jaxpr)
+    yield from (var.aval.dtype for var in (*body.constvars, *body.invars))
+    for equation in body.eqns:
+        yield from (atom.aval.dtype for atom in (*equation.invars, *equation.outvars))
+        for inner in subjaxprs(equation):
+            yield from dtypes(inner)
 
 
 def inline_jits(jaxpr: Any, constants: Sequence[Any], *args: Any) -> list[Any]:

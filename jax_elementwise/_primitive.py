@@ -26,6 +26,7 @@ from jax_elementwise import _aliases, _compat, _derivatives
 from jax_elementwise._codegen import kernel as codegen
 from jax_elementwise._functor import Functor
 from jax_elementwise._index import Index, with_index
+from jax_elementwise._jaxprs import wide_types
 from jax_elementwise._lowering import cpu, cuda, partition, xla
 
 __all__ = ["Options", "apply", "elementwise_p"]
@@ -206,8 +207,14 @@ def _checked(*operands: Any, functor: Functor, **params: Any) -> Any:
 # ---- Abstract evaluation -------------------------------------------------------------------------
 
 
-def _elementwise_abstract_eval(*avals: Any, functor: Functor, **params: Any) -> list[Any]:
+def _elementwise_abstract_eval(
+    *avals: Any, functor: Functor, index: Index | None, **params: Any
+) -> list[Any]:
     del params
+    # Kernels would take the bits of one type for those of another.
+    for given, aval in zip(with_index(index, avals, None), functor.in_avals, strict=True):
+        if given is not None and given.dtype != aval.dtype:
+            raise TypeError(f"an operand of {functor} has dtype {given.dtype}")
     joint = _joint_type(avals)
     return [
         joint.update(dtype=result.dtype, weak_type=result.weak_type) for result in functor.out_avals
@@ -271,11 +278,12 @@ def _elementwise_jvp(
     options: Options,
     index: Index | None,
 ) -> tuple[list[Any], list[Any]]:
-    # Two calls: partial evaluation must be able to split the primal from the tangent.
-    results = apply(functor, primals, linear=linear, options=options, index=index)
-    options = dataclasses.replace(options, aliases=())  # operands and results are others
     of_all = with_index(index, [None if _is_zero(t) else t for t in tangents], None)
     active = tuple(i for i, t in enumerate(of_all) if t is not None)
+    # Two calls: partial evaluation must be able to split the primal from the tangent.
+    values = _derivatives.primal(functor, active)
+    results = apply(values, primals, linear=linear, options=options, index=index)
+    options = dataclasses.replace(options, aliases=())  # operands and results are others
     dots = [ad.Zero(jax.typeof(result).to_tangent_aval()) for result in results]
     tangent_functor, nonzero = _derivatives.jvp(functor, active)
     if nonzero:
@@ -336,7 +344,8 @@ def _sum_to_shape(x: Any, shape: tuple[Any, ...]) -> Any:
     repeated = [added + d for d, n in enumerate(shape) if n != x.shape[added + d]]
     if not added and not repeated:
         return x
-    total = jnp.sum(x, axis=(*range(added), *repeated), dtype=x.dtype)
+    with wide_types(x.dtype):
+        total = jnp.sum(x, axis=(*range(added), *repeated), dtype=x.dtype)
     return lax.expand_dims(total, [d - added for d in repeated])
 
 

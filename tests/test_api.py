@@ -183,6 +183,12 @@ def test_a_static_argument_may_be_given_by_position_as_in_jit():
     assert_same(f(x, "tanh"), jax.jit(_activation, static_argnames="mode")(x, "tanh"))
 
 
+def test_a_static_argument_may_stand_before_variadic_ones():
+    f = je.elementwise(lambda x, mode, *ys, **more: x + sum(ys), static_argnames=("mode", "other"))
+    x = jnp.array([-1.0, 0.5])
+    np.testing.assert_array_equal(f(x, "d", x, x, other="e"), 3 * x)
+
+
 def test_static_arguments_trace_once_per_value():
     traces = []
 

@@ -349,3 +349,45 @@ def test_a_rule_that_depends_on_the_width_of_types_is_derived_for_both():
         np.testing.assert_array_equal(jax.jvp(f, (x,), (x,))[1], x * 32)
         with jax.enable_x64(True):
             np.testing.assert_array_equal(jax.jvp(f, (x,), (x,))[1], x * 64)
+
+
+# ---- Rules that a user wrote, at higher order ----------------------------------------------------
+
+
+def _with_rules(value):
+    """Two functions whose rules give another value than they do themselves."""
+
+    @jax.custom_vjp
+    def by_vjp(x):
+        return jnp.sin(x)
+
+    by_vjp.defvjp(lambda x: (value(x), x), lambda x, ct: (ct * jnp.cos(x) * x,))
+
+    @jax.custom_jvp
+    def by_jvp(x):
+        return jnp.sin(x)
+
+    by_jvp.defjvp(lambda xs, dots: (value(*xs), dots[0] * jnp.cos(*xs) * xs[0]))
+    return by_vjp, by_jvp
+
+
+@pytest.mark.parametrize("which", [0, 1], ids=["vjp", "jvp"])
+@pytest.mark.parametrize("wrap", [lambda f: f, jax.checkpoint, jax.jit], ids=["", "remat", "jit"])
+def test_values_and_higher_derivatives_are_those_of_the_rules(which, wrap, rng):
+    fun = _with_rules(lambda x: 2 * jnp.exp(x))[which]
+    x = random_array(rng, (5,))
+    f, r = (wrap(g) for g in both(lambda x: fun(x) * x))
+    assert_same(f(x), r(x))
+    assert_same(jax.vjp(f, x)[0], jax.vjp(r, x)[0])
+
+    def loss(g):
+        return lambda x: g(x).sum()
+
+    for derivative in (
+        jax.value_and_grad,
+        jax.hessian,
+        lambda g: lambda x: jax.jvp(jax.value_and_grad(g), (x,), (x,)),
+        lambda g: lambda x: jax.linearize(jax.value_and_grad(g), x)[0],
+        lambda g: jax.grad(lambda x: jax.grad(g)(x).sum()),
+    ):
+        assert_same(derivative(loss(f))(x), derivative(loss(r))(x), eps=16)

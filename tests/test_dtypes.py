@@ -1,5 +1,6 @@
 """Every dtype as an argument, alone and mixed with every other, with and without 64-bit types."""
 
+import functools
 import itertools
 
 import jax
@@ -7,12 +8,14 @@ import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
+import scipy.special
 from cases import kernels, lowered
 from jax import lax
 from support import reference
 
 import jax_elementwise as je
 from jax_elementwise._codegen.types import DTYPES
+from jax_elementwise._primitive import elementwise_p
 
 WIDE = ("int64", "uint64", "float64", "complex128")
 
@@ -186,3 +189,64 @@ def test_bits_of_float8(x64):
     x = reference.of_every_exponent(None, "float8_e4m3fn", 0)
     f = je.elementwise(lambda x: lax.bitcast_convert_type(x, jnp.uint8))
     np.testing.assert_array_equal(f(x), x.view(np.uint8))
+
+
+# ---- 64 bits without jax_enable_x64 --------------------------------------------------------------
+
+
+@pytest.fixture
+def wide():
+    """An array of 64 bits that was made where there were such types."""
+    with jax.enable_x64(True):
+        return jnp.array([1.0, 2.0, 3.0, 4.0])
+
+
+def _power(x):
+    return lax.fori_loop(0, 10, lambda _, y: y * x, x)
+
+
+@pytest.mark.parametrize("lowering", ["auto", "kernel", "xla"])
+@pytest.mark.usefixtures("host_compiler")
+class TestWideArrays:
+    def test_values(self, wide, lowering):
+        make = functools.partial(je.elementwise, lowering=lowering)
+        same(make(lambda x: x + x)(wide), np.array(wide) * 2)
+        same(make(lambda x: 2 * x + 0.1)(wide), np.array(wide) * 2 + 0.1)
+        same(make(_power)(wide), np.array(wide) ** 11)
+        with jax.enable_x64(True):
+            integers = jnp.arange(4) << 40
+        same(make(lambda n: n + n)(integers), np.array(integers) * 2)
+
+    def test_captured(self, wide, lowering):
+        scalar, x = wide[1], jnp.float32([3])
+        for fun in (  # an operand of the functor, a table
+            lambda x: x * lax.convert_element_type(lax.neg(scalar), jnp.float32),
+            lambda x: x * lax.convert_element_type(lax.reduce_max(-wide[1:3], (0,)), jnp.float32),
+        ):
+            same(je.elementwise(fun, lowering=lowering)(x), np.float32([-6]))
+
+    def test_derivatives(self, wide, lowering):
+        f = je.elementwise(_power, lowering=lowering)
+        expected = 11 * np.array(wide) ** 10
+        with jax.enable_x64(True):
+            value, pull = jax.vjp(f, wide)
+        same(pull(jnp.ones_like(value))[0], expected)  # it is transposed here
+        same(jax.jvp(f, (wide,), (wide,))[1], expected * np.array(wide))
+
+    def test_gradients_of_what_is_broadcast(self, wide, lowering):
+        f = je.elementwise(lambda x, s: x * s, lowering=lowering)
+        value, pull = jax.vjp(f, wide, wide[0])
+        same(pull(value)[1], np.square(np.array(wide)).sum())
+
+    def test_a_program_is_lowered_later(self, wide, lowering):
+        f = je.elementwise(lambda x: jax.scipy.special.gammainc(x, 2 * x), lowering=lowering)
+        with jax.enable_x64(True):
+            traced = jax.jit(f).trace(wide)
+        expected = scipy.special.gammainc(np.array(wide), 2 * np.array(wide))
+        np.testing.assert_allclose(traced.lower().compile()(wide), expected, rtol=1e-13)
+
+
+def test_an_operand_of_another_dtype_than_the_functors_is_refused():
+    (equation,) = jax.make_jaxpr(je.elementwise(lambda x: x + x))(np.float32(1)).eqns
+    with pytest.raises(TypeError, match=r"an operand of Functor\(.*float32\[\]\) has dtype int32"):
+        elementwise_p.bind(jnp.int32(1), **equation.params)

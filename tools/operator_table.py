@@ -145,8 +145,8 @@ GROUPS: dict[str, str] = {
     "dot_general": "`x @ y`: sums of products, from the first to the last",
     "dynamic_slice dynamic_update_slice": "starts are moved to where the window fits",
     "gather": "`table[i]`, `jnp.take`: out of bounds clamped or filled, as the mode says",
-    "scatter scatter-add scatter-mul scatter-min scatter-max": (
-        "`x.at[i].set(y)` and its like: out of bounds dropped or clamped"
+    "scatter scatter-add scatter-sub scatter-mul scatter-min scatter-max": (
+        "`x.at[i].set(y)` and its like, `.apply(f)` too: out of bounds dropped or clamped"
     ),
 }
 

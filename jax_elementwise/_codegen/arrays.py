@@ -41,6 +41,9 @@ class Writer(Protocol):
     def use(self, header: str) -> None:
         """Includes a header."""
 
+    def jaxpr(self, jaxpr: Any, operands: Sequence[Array]) -> list[Array]:
+        """Writes a jaxpr's equations and returns its results."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Call:

@@ -160,7 +160,7 @@ class Emitter:
             return list(results) if equation.primitive.multiple_results else [results]
         if name in PARAMETRIC or name in OPERATORS:
             return [self._elementwise(equation, operands)]
-        definition = _compat.definition(equation)
+        definition = _jaxprs.definition(equation)
         if definition is not None:
             return self.jaxpr(definition, operands)
         raise UnsupportedError(f"the primitive {name!r}")

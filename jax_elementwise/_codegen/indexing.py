@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
+import jax.extend.core as jex
 import numpy as np
 
 from jax_elementwise._codegen.arrays import Call, Writer, apply_operator, rule
@@ -175,17 +176,28 @@ def _scatter(operator: str, call: Call) -> Any:
             ]
 
         def new(old: Value, update: Value = updates[position]) -> Value:
-            if not operator:
-                return update
-            return apply_operator(call.writer, operator, [old, update], call.dtype)
+            if operator:
+                return apply_operator(call.writer, operator, [old, update], call.dtype)
+            return _updated(call, old, update)
 
         x = _written(call.writer, x, starts, offset, places, new)
     return x
 
 
+def _updated(call: Call, old: Value, update: Value) -> Value:
+    """What a plain scatter writes: the update, or what ``x.at[i].apply(f)`` makes of the old."""
+    if call.params["update_jaxpr"] is None:
+        return update
+    function = jex.ClosedJaxpr(call.params["update_jaxpr"], call.params["update_consts"])
+    (result,) = call.writer.jaxpr(function, [array_of([x], ()) for x in (old, update)])
+    value: Value = result[()]
+    return value
+
+
 for _name, _operator in {
     "scatter": "",
     "scatter-add": "add",
+    "scatter-sub": "sub",
     "scatter-mul": "mul",
     "scatter-min": "min",
     "scatter-max": "max",

@@ -53,4 +53,5 @@ def lower(ctx: Any, *operands: Any, functor: Functor, index: Index | None, **par
         return evaluate(functor, arrays, index)
 
     # Inside the functor scalars have no mesh; the arrays it is evaluated on must have none either.
-    return mlir.lower_fun(fun, multiple_results=True)(partition.local(ctx), *operands)
+    with functor.wide_types():
+        return mlir.lower_fun(fun, multiple_results=True)(partition.local(ctx), *operands)

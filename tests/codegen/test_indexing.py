@@ -158,6 +158,7 @@ WRITING = {
     "dynamic_update_slice": Case(_dynamic_update_slice, KINDS),
     "scatter": Case(_scatter("set"), KINDS),
     "scatter-add": Case(_scatter("add"), ("float32", "bfloat16", "int8")),
+    "scatter-sub": Case(_scatter("subtract"), ("float32", "bfloat16", "int8")),
     "scatter-mul": Case(_scatter("multiply"), ("float32", "complex64"), special=False),
     "scatter-min": Case(_scatter("min"), ("float32", "int8")),
     "scatter-max": Case(_scatter("max"), FLOATS),
@@ -168,6 +169,13 @@ WRITING = {
             _values(x, y).at[jnp.array([-1, 7])].set(9),
             _values(x, y).at[::2].multiply(2),
         ]
+    ),
+    "apply": Case(
+        lambda x, y, i: [
+            _values(x, y).at[jnp.stack([i, 2])].apply(lambda v: v * v + 1),
+            _values(x, y).at[1].apply(jnp.cos),
+        ],
+        special=False,
     ),
     "swap": Case(
         lambda x, y, i: _values(x, y).at[jnp.array([0, 3])].set(_values(x, y)[jnp.array([3, 0])])
