@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 import scipy.special
-from cases import kernels, lowered
+from cases import calls, kernels, lowered
 from jax import lax
 from support import reference
 
@@ -247,6 +247,6 @@ class TestWideArrays:
 
 
 def test_an_operand_of_another_dtype_than_the_functors_is_refused():
-    (equation,) = jax.make_jaxpr(je.elementwise(lambda x: x + x))(np.float32(1)).eqns
+    (equation,) = calls(je.elementwise(lambda x: x + x), np.float32(1))
     with pytest.raises(TypeError, match=r"an operand of Functor\(.*float32\[\]\) has dtype int32"):
         elementwise_p.bind(jnp.int32(1), **equation.params)
