@@ -73,13 +73,13 @@ def guarded(functor: Functor) -> Functor:
 
 @_kept
 def primal(functor: Functor, active: tuple[int, ...]) -> Functor:
-    """The functor beside its tangent, if the operands ``active`` have tangents.
+    """The functor beside its tangent, where the operands ``active`` have tangents.
 
     It is another one where the rules of ``custom_jvp`` and ``custom_vjp`` functions take the place
     of these: they give values, too, and can be differentiated where a ``custom_vjp`` function
     cannot.
     """
-    if not functor.has_custom_rules:
+    if not active or not functor.has_custom_rules:
         return functor
 
     def values(*operands: Any) -> list[Any]:

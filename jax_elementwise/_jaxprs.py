@@ -83,6 +83,25 @@ def definition(equation: Any) -> Any | None:
         )
 
 
+def inline_jits(jaxpr: Any, constants: Sequence[Any], *args: Any) -> list[Any]:
+    """Evaluates a jaxpr with nested ``jit`` calls inlined, so that what they captured surfaces."""
+    body = _compat.open_jaxpr(jaxpr)
+    env = dict(zip([*body.constvars, *body.invars], [*constants, *args], strict=True))
+
+    def read(atom: Any) -> Any:
+        return atom.val if _compat.is_literal(atom) else env[atom]
+
+    for equation in body.eqns:
+        operands = [read(atom) for atom in equation.invars]
+        if equation.primitive is jex.primitives.jit_p:
+            inner = equation.params["jaxpr"]
+            results = inline_jits(inner, _compat.consts(inner), *operands)
+        else:
+            results = _compat.bind_again(equation, operands)
+        env.update(zip(equation.outvars, results, strict=True))
+    return [read(atom) for atom in body.outvars]
+
+
 # ---- Types of 64 bits ----------------------------------------------------------------------------
 #
 # Arrays that have them may meet code that runs without ``jax_enable_x64``, and programs that were
@@ -106,22 +125,3 @@ def dtypes(jaxpr: Any) -> Iterator[Any]:
         yield from (atom.aval.dtype for atom in (*equation.invars, *equation.outvars))
         for inner in subjaxprs(equation):
             yield from dtypes(inner)
-
-
-def inline_jits(jaxpr: Any, constants: Sequence[Any], *args: Any) -> list[Any]:
-    """Evaluates a jaxpr with nested ``jit`` calls inlined, so that what they captured surfaces."""
-    body = _compat.open_jaxpr(jaxpr)
-    env = dict(zip([*body.constvars, *body.invars], [*constants, *args], strict=True))
-
-    def read(atom: Any) -> Any:
-        return atom.val if _compat.is_literal(atom) else env[atom]
-
-    for equation in body.eqns:
-        operands = [read(atom) for atom in equation.invars]
-        if equation.primitive is jex.primitives.jit_p:
-            inner = equation.params["jaxpr"]
-            results = inline_jits(inner, _compat.consts(inner), *operands)
-        else:
-            results = _compat.bind_again(equation, operands)
-        env.update(zip(equation.outvars, results, strict=True))
-    return [read(atom) for atom in body.outvars]
