@@ -179,3 +179,31 @@ def test_lowering_can_be_chosen(rng, monkeypatch):
     monkeypatch.setenv("JAX_ELEMENTWISE_LOWERING", "xla")
     assert device.custom_calls(jax.jit(lambda x: f(x)).lower(x).compile()) == 0
     assert_same(f(x), jnp.sin(x))
+
+
+# ---- 64-bit arrays, and rules that a user wrote --------------------------------------------------
+
+
+def test_arrays_of_64_bits_without_such_types():
+    with jax.enable_x64(True):
+        x = jnp.linspace(0.5, 2, 1001)
+        f = je.elementwise(lambda x: lax.fori_loop(0, 10, lambda _, y: y * x, x))
+        value, pull = jax.vjp(f, x)
+    wide = np.array(x)
+    for actual, expected in ((f(x), wide**11), (pull(value)[0], 11 * wide**21)):
+        assert actual.dtype == np.float64
+        np.testing.assert_allclose(actual, expected, rtol=1e-14)
+
+
+def test_higher_derivatives_of_a_custom_vjp_function(rng):
+    @jax.custom_vjp
+    def doubled_sine(x):
+        return jnp.sin(x)
+
+    doubled_sine.defvjp(lambda x: (2 * jnp.sin(x), x), lambda x, ct: (2 * jnp.cos(x) * ct,))
+    x = random_array(rng, (1001,))
+    f = je.elementwise(doubled_sine)
+    value, tangent = jax.jvp(jax.value_and_grad(lambda x: f(x).sum()), (x,), (x,))
+    sine, cosine = 2 * np.sin(x), 2 * np.cos(x)
+    assert_same(value, (sine.sum(), cosine), TOLERANCE)
+    assert_same(tangent, ((cosine * x).sum(), -sine * x), TOLERANCE)
