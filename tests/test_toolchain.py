@@ -9,11 +9,12 @@ import subprocess
 import jax.numpy as jnp
 import pytest
 from cases import run_python
+from cuda import pathfinder
 from support import simt
 from support.extension import compile_, counts, entries, fake_nvrtc, new_kernel, run
 
 import jax_elementwise as je
-from jax_elementwise import _runtime
+from jax_elementwise import _extension, _runtime
 
 pytestmark = pytest.mark.usefixtures("nvrtc")
 
