@@ -99,7 +99,7 @@ void set_nvrtc_locator(nb::callable locator) {
       return nb::cast<std::string>((*kept)());
     } catch (const nb::python_error& error) {
       if (!error.matches(PyExc_Exception)) throw;  // an interrupt says nothing of the compiler
-      throw rt::Unavailable(error.what());
+      throw rt::Unavailable(nb::str(error.value()).c_str());
     }
   });
 }

@@ -208,14 +208,13 @@ def positive(text):
 
 def main(argv=None):
     """Trains; returns the ensemble's mean accuracy on the test images."""
-    from tqdm import tqdm
-
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=positive, default=600, help="training steps (%(default)s)")
     parser.add_argument("--seeds", type=positive, default=8, help="networks to train (%(default)s)")
     parser.add_argument("--output", default="digits.png", help="the picture (%(default)s)")
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
     options = parser.parse_args(argv)
+    from tqdm import tqdm
 
     def say(message):
         if not options.quiet:

@@ -1,31 +1,34 @@
-"""C++ that users wrote, as far as it must be understood: its functor, and what it includes."""
+"""C++ that users wrote, as far as it must be understood: its functor, and what that takes."""
 
 from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping
 
-__all__ = ["Headers", "Struct", "find_function", "find_struct", "without_comments"]
+__all__ = ["Struct", "find_function", "find_struct", "without_comments"]
 
 # Comments, strings and characters; the quotes of 1'000'000 are between digits.
 _NO_CODE = re.compile(
-    r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\])*\"|(?<!\w)'(?:\\[^']+|\\'|[^'\\])'", re.DOTALL
+    r"//(?:\\\n|[^\n])*|/\*.*?\*/|\"(?:\\.|[^\"\\])*\"|"
+    r"(?<!\w)(?:u8|[uUL])?'(?:\\[^']+|\\'|[^'\\])'",
+    re.DOTALL,
 )
 _CALL = re.compile(r"(\w+|[>&*)])\s*\boperator\s*\(\s*\)\s*\(")
 
-_NO_DATA = re.compile(r"(using|typedef|static|friend|enum|struct|class|union|template)\b")
-
-# The macro by which a header is included once.
-_GUARD = re.compile(r"(?:\s|//[^\n]*|/\*.*?\*/)*#\s*ifndef\s+(\w+)\s+#\s*define\s+\1\b", re.DOTALL)
-
-# What these headers declare is there without them.
-_PROVIDED = re.compile(r"cuda|cuda_(bf16|fp16|fp8|runtime)|c?math|c?std(def|int)")
+# A class and its brace; one that is a template's parameter, or an enum, is none.
+_CLASS = re.compile(
+    r"(\btemplate\s*<([^<>]*)>\s*)?(?<!\benum )\b(?:struct|class)\s+"
+    r"(?:(?:alignas|__align__)\s*\([^()]*\)\s*|\[\[[^][]*\]\]\s*)*(\w+)\b[^;{(<>]*\{"
+)
+_NO_DATA = re.compile(
+    r"((inline|constexpr)\s+)*(using|typedef|static|friend|enum|struct|class|union|template)\b"
+)
+_STATEMENTS = ("if", "for", "while", "switch", "constexpr")  # what is before a parenthesis there
 
 
 def without_comments(text: str) -> str:
-    """The text with spaces in the place of comments, strings and characters."""
-    return _NO_CODE.sub(" ", text)
+    """The text with spaces in the place of comments, strings and characters, line by line."""
+    return _NO_CODE.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), text)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,19 +61,30 @@ def find_struct(text: str, name: str | None) -> Struct | None:
     code = without_comments(text)
     if not re.search(r"\boperator\s*\(\s*\)", code):
         return None
-    # The class of a template's parameter is none.
-    classes = list(
-        re.finditer(r"(\btemplate\s*<([^<>]*)>\s*)?\b(?:struct|class)\s+(\w+)\b[^;{(<>]*\{", code)
-    )
-    ends = [match.start() for match in classes[1:]] + [len(code)]
-    found = {
-        match[3]: _struct(match, call, code)
-        for match, end in zip(classes, ends, strict=False)
-        if (call := _CALL.search(code, match.end(), end))
-    }
+    found: dict[str, Struct] = {}
+    end = 0
+    for match in _CLASS.finditer(code):
+        if match.start() < end:  # inside of the one before
+            continue
+        own = _own(code, match.end())
+        end = match.end() + len(own)
+        if call := _CALL.search(own):
+            found[match[3]] = _struct(match, call, code, own)
     if not found:
         raise ValueError("source has an operator() but no struct around it")
     return found[name] if name in found else found[list(found)[-1]]
+
+
+def _own(code: str, start: int) -> str:
+    """The code of a class, from after its brace on, with spaces for what is in braces inside."""
+    depth, own = 1, []
+    for character in code[start:]:
+        depth -= character == "}"
+        if depth == 0:
+            break
+        own.append(character if depth == 1 or character == "\n" else " ")
+        depth += character == "{"
+    return "".join(own)
 
 
 def find_function(text: str) -> str | None:
@@ -78,13 +92,13 @@ def find_function(text: str) -> str | None:
     words = r"(?:[\w:*&]+\s+|template\s*<[^{}()]*>\s*)+"
     code = without_comments(re.sub(r'^\s*extern\s*"C"', "", text)).strip()
     match = re.match(rf"{words}[*&]*(\w+)\s*\([^(){{}};]*\)\s*(?:noexcept\s*)?\{{", code)
-    return match[1] if match and match[1] not in ("if", "for", "while", "switch") else None
+    return match[1] if match and match[1] not in _STATEMENTS else None
 
 
-def _struct(match: re.Match[str], call: re.Match[str], code: str) -> Struct:
+def _struct(match: re.Match[str], call: re.Match[str], code: str, own: str) -> Struct:
     name, template = match[3], match[2]
     first, *others = (template or "class T").split(",")
-    is_type = re.fullmatch(r"\s*(class|typename)\s+\w+\s*", first)
+    is_type = re.fullmatch(r"\s*(class|typename)\s+\w+\s*(=.*)?", first)
     if not is_type or any("=" not in other for other in others):
         raise ValueError(
             f"{name!r} is a template of more than one type. Make its operator() the template, or "
@@ -94,7 +108,7 @@ def _struct(match: re.Match[str], call: re.Match[str], code: str) -> Struct:
     return Struct(
         name,
         template is not None,
-        _parameters(code[call.end() :]),
+        _parameters(own[call.end() :]),
         call[1] == "void",
         None if is_derived else _members(name, code[match.end() :]),
     )
@@ -146,47 +160,3 @@ def _parameters(code: str) -> tuple[str, ...]:
     words = [re.findall(r"\w+", part.split("=")[0]) for part in parts]
     names = tuple(each[-1] if each else "" for each in words)
     return () if names in (("",), ("void",)) else names
-
-
-class Headers:
-    """The headers that a text may include; each is written out where it is first included.
-
-    The numbers of the user's lines stay: markers say where a header begins and ends.
-    """
-
-    def __init__(self, texts: Mapping[str, str]) -> None:
-        self._texts = texts
-        self._seen: set[str] = set()
-
-    def expand(self, text: str, file: str) -> str:
-        """The text with its headers inside; ``file`` is its own name."""
-        lines = []
-        for number, line in enumerate(text.split("\n"), start=1):
-            inner, rest = self._split(line)
-            lines += [*inner, f'#line {number + 1} "{file}"'] if inner else [rest]
-        return "\n".join(lines)
-
-    def take(self, text: str) -> tuple[str, str]:
-        """The text without its headers, and those, to stand before it."""
-        split = [self._split(line) for line in text.split("\n")]
-        return "\n".join(rest for _, rest in split), "\n".join(
-            h for inner, _ in split for h in inner
-        )
-
-    def _split(self, line: str) -> tuple[list[str], str]:
-        """What a line includes, and what is left of it."""
-        match = re.fullmatch(r"\s*#\s*include\s*[<\"]([^>\"]+)[>\"]\s*(?://.*)?", line)
-        if match is None:
-            return [], "" if re.fullmatch(r"\s*#\s*pragma\s+once\s*", line) else line
-        name = match[1]
-        if name in self._texts and name not in self._seen:
-            self._seen.add(name)
-            text = self._texts[name]
-            # Another functor of a kernel may have had the header too, in a namespace of its own.
-            undefined = [f"#undef {guard[1]}" for guard in [_GUARD.match(text)] if guard]
-            return [*undefined, f'#line 1 "{name}"', self.expand(text, name)], ""
-        if name in self._texts or _PROVIDED.fullmatch(name.removesuffix(".h")):
-            return [], ""
-        raise ValueError(
-            f"the header {name!r} is not there: give its text, as in headers={{{name!r}: ...}}"
-        )

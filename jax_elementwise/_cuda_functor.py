@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import keyword
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -32,7 +33,8 @@ class CudaFunctor(ElementwiseFunction):
         self._source = source
         self._rules = rules
         positional = inspect.Parameter.POSITIONAL_OR_KEYWORD
-        parameters = [inspect.Parameter(p.name, positional) for p in source.parameters]
+        names = [p.name + "_" * keyword.iskeyword(p.name) for p in source.parameters]
+        parameters = [inspect.Parameter(name, positional) for name in names]
         fun.__name__ = fun.__qualname__ = source.name
         fun.__doc__ = None
         fun.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]

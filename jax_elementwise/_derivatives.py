@@ -88,7 +88,9 @@ def primal(functor: Functor, active: tuple[int, ...]) -> Functor:
 
     closed = _derive(functor, values, functor.in_avals, strong=False)
     pruned, _ = _compat.dce(closed, [True] * len(functor.out_avals), keep_inputs=True)
-    return functor.variant(pruned)
+    derived = functor.variant(pruned)
+    # In a loop the tangent stays beside the value, though nobody asks for it.
+    return functor if derived.awaits_transpose else derived
 
 
 def _jvp(

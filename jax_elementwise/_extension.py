@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
+
+if importlib.util.find_spec("jax_elementwise._runtime") is None:
+    raise ImportError(
+        f"{__file__} is in a source tree, without the compiled extension. Install the package with "
+        "pip and start Python elsewhere, or with -P; or install it with pip install -e"
+    )
+
 from jax_elementwise import _runtime
 from jax_elementwise._codegen.kernel import Kernel
 from jax_elementwise._errors import CompileError
@@ -33,7 +41,13 @@ def _find_nvrtc() -> str:
     # Imported when first needed: it takes 50 ms, and machines without a GPU never need it.
     from cuda import pathfinder
 
-    path = pathfinder.load_nvidia_dynamic_lib("nvrtc").abs_path
+    try:
+        path = pathfinder.load_nvidia_dynamic_lib("nvrtc").abs_path
+    except pathfinder.DynamicLibNotFoundError:
+        raise RuntimeError(
+            "NVRTC, CUDA's run-time compiler, is not installed. It comes with jax[cuda12] and "
+            "jax[cuda13], and by itself as the package nvidia-cuda-nvrtc"
+        ) from None
     if path is None:
         raise RuntimeError("libnvrtc was found, but not where it is")
     return path

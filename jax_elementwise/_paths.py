@@ -35,7 +35,8 @@ def include_dir() -> str:
     """The folder for a C++ compiler's ``-I``: ``#include <jax_elementwise/elementwise.cuh>``.
 
     ```sh
-    nvcc -std=c++17 -I "$(python -c 'import jax_elementwise as je; print(je.include_dir())')" a.cu
+    headers=$(python -P -c 'import jax_elementwise as je; print(je.include_dir())')
+    nvcc -std=c++17 -I "$headers" a.cu
     ```
 
     Raises:
@@ -54,7 +55,8 @@ def cmake_dir() -> str:
     """The folder of the CMake package: ``find_package(jax_elementwise CONFIG)`` finds it there.
 
     ```sh
-    cmake -Djax_elementwise_DIR="$(python -c 'import jax_elementwise as je; print(je.cmake_dir())')"
+    package=$(python -P -c 'import jax_elementwise as je; print(je.cmake_dir())')
+    cmake -S . -B build -Djax_elementwise_DIR="$package"
     ```
 
     Raises:

@@ -11,13 +11,8 @@ from typing import Any
 import numpy as np
 
 from jax_elementwise._codegen.types import DTYPES
-from jax_elementwise._cplusplus import (
-    Headers,
-    Struct,
-    find_function,
-    find_struct,
-    without_comments,
-)
+from jax_elementwise._cplusplus import Struct, find_function, find_struct, without_comments
+from jax_elementwise._headers import Headers, leading_directives
 
 __all__ = ["Parameter", "Source", "parse"]
 
@@ -168,13 +163,9 @@ def parse(
         raise ValueError("source has no code")
     if any("\0" in each for each in (text, preamble, *headers.values())):
         raise ValueError("source, preamble and headers must be text, and hold a zero byte")
-    known = Headers(headers)
-    preamble = known.expand(preamble, f"{_FILE}, preamble")
-    text, included = known.take(text)
-    preamble = "\n".join(part for part in (preamble, included) if part)
     struct = find_struct(text, name)
     shown = name or (struct.name if struct else "cuda_functor")
-    text, preamble = (t.replace(_FILE, _file(shown)) for t in (text, preamble))
+    preamble, text = _with_headers(preamble, text, _file(shown), Headers(headers), struct is None)
     ins, outs = _parameters(inputs, "inputs"), _outputs(outputs)
     if struct is not None:
         ins = _inputs_of(struct, shown, inputs is not None, ins, outs, index)
@@ -194,6 +185,17 @@ def parse(
     _check(source)
     _check_members(source)
     return source
+
+
+def _with_headers(
+    preamble: str, text: str, file: str, headers: Headers, is_body: bool
+) -> tuple[str, str]:
+    """Both with the headers that they include; those at the head of a function's body before it."""
+    head, rest = leading_directives(text) if is_body else ("", text)
+    before = [headers.expand(preamble, f"{file}, preamble")] if preamble else []
+    if head:
+        before += [f'#line 1 "{file}"', headers.expand(head, file)]
+    return "\n".join(before), headers.expand(rest, file)
 
 
 def _inputs_of(
@@ -238,13 +240,25 @@ def _assigned(
     missing = [
         o
         for o in outputs or ()
-        if o.name and o.name not in _KEYWORDS and not re.search(rf"\b{re.escape(o.name)}\b", code)
+        if o.name and o.name not in _KEYWORDS and not _may_set(code, o.name)
     ]
     if not missing or outputs is None:
         return outputs
     if len(outputs) > 1:
         raise ValueError(f"{name!r} never assigns to the result {missing[0].name!r}")
     return (Parameter("", outputs[0].type),)
+
+
+def _may_set(code: str, name: str) -> bool:
+    """Whether code assigns to a variable, or gives it to what may."""
+    word = rf"(?<![\w.])(?<!->)(?<!::){re.escape(name)}\b"
+    ways = (
+        rf"{word}\s*([-+*/%&|^]|<<|>>)?=(?!=)",
+        rf"{word}\s*(\+\+|--)|(\+\+|--|&)\s*{word}",
+        rf"[(,]\s*{word}\s*[,)]",  # an argument
+        rf"&\s*\w+\s*[=({{]\s*{word}",  # a reference's
+    )
+    return any(re.search(way, code) for way in ways)
 
 
 def _check(source: Source) -> None:
@@ -344,9 +358,6 @@ def _type(given: Any, what: str) -> str:
         f"{what} has the type {given!r}, which is neither a dtype ({', '.join(DTYPES)}), nor what "
         "C++ calls one, nor a capital letter"
     )
-
-
-_FILE = "\0"  # the name of the user's text, before it is known
 
 
 def _file(name: str) -> str:

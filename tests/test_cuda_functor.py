@@ -377,3 +377,64 @@ def test_the_same_functor_twice_is_one_kernel(directory):
         same(je.cuda_functor("x + 1.25f", inputs="x")(X), X + np.float32(1.25))
     assert _runtime.counters()["compilations"] == 2
     assert TARGET in lowered(je.cuda_functor("x", inputs="x", outputs="float"), X)
+
+
+# ---- What the text says --------------------------------------------------------------------------
+
+TWICE = {
+    "members_named_like_results": ("make_float2(x, 2 * x).y", {"outputs": "float y"}),
+    "semicolon_and_comment": ("2 * x;;  // twice", {"outputs": "float"}),
+    "continued_comment": ("// comment \\\n return 5;\n2 * x", {"outputs": "float"}),
+    "include_in_a_comment": (
+        '/*\n#include "a.h"\n*/\n#ifndef K\n#define K 2\n#endif\nx * K',
+        {"outputs": "float", "headers": {"a.h": "#define K 3"}},
+    ),
+    "include_that_is_left_out": (
+        '#ifdef UNDEFINED\n#include "a.h"\n#include "missing.h"\n#endif\n#include "a.h"\ntwo(x)',
+        {
+            "outputs": "float",
+            "headers": {"a.h": "#pragma once\nfloat two(float x) { return 2 * x; }"},
+        },
+    ),
+    "macro_before_its_header": (
+        '#define K 2\n#include "a.h"\n'
+        "struct S { float operator()(float x) const { return x * L; } };",
+        {"headers": {"a.h": "#ifndef K\n#define K 3\n#endif\nconstexpr int L = K;"}},
+    ),
+    "header_that_is_included_twice": (
+        '#define X(n) s += n * x;\nfloat s = 0;\n#include "list.h"\n#include "list.h"\nreturn s;',
+        {"outputs": "float", "headers": {"list.h": "X(0.25f)\nX(0.75f)"}},
+    ),
+    "nested_struct": (
+        "struct S { struct In { float a; };"
+        " float operator()(float x) const { In i{x}; return 2 * i.a; } };",
+        {},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", TWICE)
+def test_texts_that_double(case, nvrtc):
+    text, options = TWICE[case]
+    inputs = None if "struct S" in text else "float x"
+    f = je.cuda_functor(text, inputs=inputs, **options)
+    x = jnp.float32([1, -2])
+    np.testing.assert_array_equal(f(x), 2 * x)
+    assert f.cubin(x)[:4] == b"\x7fELF"
+
+
+def test_parameters_named_like_words_of_python():
+    f = je.cuda_functor(
+        "struct S { float lambda; float operator()(float in) const { return lambda * in; } };",
+        scalars="float lambda",
+    )
+    np.testing.assert_array_equal(f(in_=jnp.float32([1, 2]), lambda_=3.0), [3, 6])
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "uint32", "int64", "uint64"])
+@pytest.mark.parametrize("kind", ["float32", "float64"])
+def test_floats_become_integers_as_everywhere(dtype, kind, x64):
+    """Out of bounds this is undefined in C++, and has a value in JAX."""
+    x = jnp.array([np.nan, np.inf, -np.inf, 3e9, -3e9, 300.5, -300.5, 2.75, 1e30], kind)
+    f = je.cuda_functor("x", inputs="x", outputs=dtype)
+    np.testing.assert_array_equal(f(x), je.elementwise(lambda x: x.astype(dtype))(x))

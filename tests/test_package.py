@@ -3,9 +3,13 @@
 import doctest
 import importlib
 import importlib.resources
+import os
 import pathlib
 import pkgutil
 import re
+import shutil
+import subprocess
+import sys
 
 import pytest
 from cases import run_python
@@ -31,6 +35,24 @@ def test_the_public_names():
     assert all(getattr(je, name).__doc__ for name in public)
     assert issubclass(je.CompileError, RuntimeError)
     assert isinstance(je.elementwise(abs), je.ElementwiseFunction)
+
+
+def test_a_source_tree_says_that_it_is_one(tmp_path):
+    ignored = shutil.ignore_patterns("*.so", "__pycache__", "include")
+    shutil.copytree(ROOT, tmp_path / "jax_elementwise", ignore=ignored)
+    process = subprocess.run(
+        [sys.executable, "-c", "import jax_elementwise"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    message = process.stderr.splitlines()[-1]
+    assert message.startswith(
+        f"ImportError: {tmp_path}/jax_elementwise/_extension.py is in a source"
+    )
+    assert "start Python elsewhere, or with -P; or install it with pip install -e" in message
 
 
 def test_public_names_are_reexported_for_type_checkers():

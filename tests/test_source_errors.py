@@ -72,7 +72,7 @@ ERRORS = {
     "twice": (ValueError, "'cuda_functor' has two parameters 'x'", "x", {"inputs": "x, x"}),
     "twice_scalar": (ValueError, "has two parameters 'x'", "x", {"scalars": "x"}),
     "twice_index": (ValueError, "has two parameters 'x'", "x", {"index": "x"}),
-    "twice_result": (ValueError, "has two parameters 'x'", "x", {"outputs": "float x"}),
+    "twice_result": (ValueError, "has two parameters 'x'", "x = 2;", {"outputs": "float x"}),
     "type": (
         ValueError, r"inputs has the type 'floot', which is neither a dtype \(bool, .*letter",
         "x", {"inputs": "floot x"},

@@ -9,11 +9,12 @@ import subprocess
 import jax.numpy as jnp
 import pytest
 from cases import run_python
+from cuda import pathfinder
 from support import simt
 from support.extension import compile_, counts, entries, fake_nvrtc, new_kernel, run
 
 import jax_elementwise as je
-from jax_elementwise import _runtime
+from jax_elementwise import _extension, _runtime
 
 pytestmark = pytest.mark.usefixtures("nvrtc")
 
@@ -78,11 +79,22 @@ found = runtime.set_nvrtc_locator(missing)
 try:
     compile_(*{kernel!r})
 except runtime.Unavailable as error:
-    print("no compiler in sight" in str(error))
+    print(str(error).endswith(": no compiler in sight") or str(error) == "no compiler in sight")
 runtime.set_nvrtc_locator(lambda: pathfinder.load_nvidia_dynamic_lib("nvrtc").abs_path)
 print(compile_(*{kernel!r})[:4])
 """
     assert run(code).split("\n")[:2] == ["True", r"b'\x7fELF'"]
+
+
+def test_without_nvrtc_the_message_says_where_it_comes_from(monkeypatch):
+    def missing(name):
+        raise pathfinder.DynamicLibNotFoundError(name)
+
+    monkeypatch.setattr(pathfinder, "load_nvidia_dynamic_lib", missing)
+    with pytest.raises(
+        RuntimeError, match=r"^NVRTC, .* is not installed\. It comes with jax\[cuda12\]"
+    ):
+        _extension._find_nvrtc()
 
 
 REPORT = """

@@ -340,7 +340,8 @@ def _source(accuracy: Mapping[str, Any]) -> str:
     return (
         f"Measured on {accuracy['date']} on one {accuracy['device']}, {versions}, with random "
         "arguments from each function's\nusual range and with arguments of every exponent "
-        "(`python3 tools/accuracy.py`); where, is in\n[accuracy.json](accuracy.json).\n"
+        "(`python3 tools/accuracy.py`); the arguments of the\nlargest errors are in "
+        "[accuracy.json](accuracy.json).\n"
     )
 
 

@@ -1,7 +1,7 @@
 // Elementwise kernels from functors, without JAX: each is checked against the same computation on
 // the host, for arrays of several sizes at several distances from an aligned address.
 //
-//   headers=$(python -c 'import jax_elementwise as je; print(je.include_dir())')
+//   headers=$(python -P -c 'import jax_elementwise as je; print(je.include_dir())')
 //   nvcc -std=c++17 -O2 -I "$headers" functors.cu -o functors
 //   ./functors
 #include <cuda_fp16.h>

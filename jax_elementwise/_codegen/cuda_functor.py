@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 from jax_elementwise import _compat
 from jax_elementwise._codegen.types import DTYPES, DType
 from jax_elementwise._codegen.values import Array, Value, array_of
+from jax_elementwise._cplusplus import without_comments
 
 if TYPE_CHECKING:
     from jax_elementwise._codegen.emit import Emitter
-    from jax_elementwise._source import Source
+from jax_elementwise._source import Source
 
 __all__ = [
     "CUDA_TYPES",
@@ -64,10 +65,13 @@ CUDA_TYPES = {
     "complex128": "jax_elementwise::complex128",
 }
 
-# The macros that a text defines, but for those that C and CUDA may have: others need them.
-_MACRO = re.compile(
-    r"^[ \t]*#[ \t]*define[ \t]+(?!M_|CUDART_|\w+_(?:MAX|MIN|EPSILON)\b|INFINITY\b|NAN\b)(\w+)",
-    re.MULTILINE,
+_MACRO = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)", re.MULTILINE)
+
+# Macros of C and CUDA, which other functors of the kernel need.
+_STANDARD_MACRO = re.compile(
+    r"M_(E|LOG2E|LOG10E|LN2|LN10|PI|PI_2|PI_4|1_PI|2_PI|2_SQRTPI|SQRT2|SQRT1_2)|CUDART_\w+|"
+    r"(FLT|DBL|LDBL)_\w+|(U?INT(8|16|32|64|PTR|MAX)?|S?CHAR|UCHAR|U?SHRT|U?LL?ONG|SIZE|RAND)_(MAX|MIN)|"
+    r"HUGE_VALF?|INFINITY|NAN|NULL|CHAR_BIT|assert"
 )
 
 
@@ -122,12 +126,13 @@ def declaration(source: Source, dtypes: Sequence[str], outs: Sequence[str], spac
     Macros know no namespaces, so they end where the text does.
     """
     letters = _letters(source, dtypes)
-    macros = dict.fromkeys(_MACRO.findall(source.preamble + "\n" + source.text))
+    defined = _MACRO.findall(without_comments(source.preamble + "\n" + source.text))
+    macros = dict.fromkeys(m for m in defined if not _STANDARD_MACRO.fullmatch(m))
     lines = [f"namespace {space} {{"]
     lines += [f"using {letter} = {CUDA_TYPES[dtype]};" for letter, dtype in sorted(letters.items())]
     if source.preamble:
         lines += [f'#line 1 "{source.file}, preamble"', source.preamble]
-    written = re.sub(r";\s*$", "", source.text) if source.is_expression else source.text
+    written = _without_semicolon(source.text) if source.is_expression else source.text
     text = f'#line 1 "{source.file}"\n{written}'
     if source.struct is not None:
         lines.append(text)
@@ -139,6 +144,11 @@ def declaration(source: Source, dtypes: Sequence[str], outs: Sequence[str], spac
     lines += [f'#line 1 "the kernel of {source.file}"', "}"]
     lines += [f"#undef {macro}" for macro in macros]
     return "\n".join(lines) + "\n"
+
+
+def _without_semicolon(text: str) -> str:
+    code = without_comments(text).rstrip()
+    return _without_semicolon(text[: len(code) - 1]) if code.endswith(";") else text
 
 
 def _letters(source: Source, dtypes: Sequence[str]) -> dict[str, str]:
@@ -259,5 +269,6 @@ def _emit_one(
         emitter.line(f"{call};")
     else:
         result = CUDA_TYPES[outs[0].name]
-        emitter.line(f"const {result} {names[0]} = static_cast<{result}>({call});")
+        cast = "to_integer" if outs[0].kind == "int" else "static_cast"
+        emitter.line(f"const {result} {names[0]} = {cast}<{result}>({call});")
     return [widen(name, dtype) for name, dtype in zip(names, outs, strict=True)]

@@ -128,7 +128,7 @@ RULES = {
 # Those are in test_indexing.py.
 INDEXING = {
     *("dynamic_slice", "dynamic_update_slice", "gather"),
-    *("scatter", "scatter-add", "scatter-mul", "scatter-min", "scatter-max"),
+    *("scatter", "scatter-add", "scatter-sub", "scatter-mul", "scatter-min", "scatter-max"),
 }
 
 

@@ -135,6 +135,20 @@ def test_macros_end_with_their_functor(nvrtc):
     assert "#undef" not in je.cuda_functor("x", inputs="float x").cuda_source(x)
 
 
+def test_macros_of_a_functor_are_not_those_of_the_next():
+    def scaled(value):
+        return je.cuda_functor(
+            "x * TILE_MAX * K_MIN", inputs="float x", outputs="float", name=f"by{value}",
+            preamble=f"#ifndef TILE_MAX\n# /* a */ define TILE_MAX {value}\n#endif\n"
+            "enum { K_MIN = 1 };",
+        )  # fmt: skip
+
+    one, two = scaled(2), scaled(3)
+    x = jnp.float32([0, 1])
+    f = je.elementwise(lambda x: one(x) + 10 * two(x))
+    np.testing.assert_array_equal(f(x), [0, 32])
+
+
 def test_one_text_for_two_types_is_two_namespaces():
     twice = je.cuda_functor("x + x", inputs="T x", outputs="T")
     f = je.elementwise(lambda x, n: twice(x) + twice(n))

@@ -43,6 +43,21 @@ JEW_DEVICE To convert(From x) {
   return Convert<To, From>::apply(x);
 }
 
+// What a user's C++ gives, where an integer is declared: a float becomes one as above, while C++
+// leaves undefined what is out of bounds.
+template <class To, class From>
+JEW_DEVICE To to_integer(From x) {
+  return static_cast<To>(x);
+}
+template <class To>
+JEW_DEVICE To to_integer(float x) {
+  return saturate<To>(x);
+}
+template <class To>
+JEW_DEVICE To to_integer(double x) {
+  return saturate<To>(x);
+}
+
 // A float to round once more to a narrow float, with the result of rounding the double at once:
 // what float32 cannot hold makes the last bit odd (Boldo & Melquiond, "Emulation of FMA and
 // correctly rounded sums: proved algorithms using rounding to odd", 2008).
