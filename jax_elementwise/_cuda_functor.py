@@ -167,7 +167,8 @@ def cuda_functor(
 
     Floats of 16 and 8 bits have CUDA's types, ``__half`` and so on, with CUDA's arithmetic: every
     operation is rounded. CUDA's mathematical functions and intrinsics are there without a header,
-    on a CPU too. ``__device__`` may be left out.
+    on a CPU too, but for roundings other than to nearest, and for several numbers in one word.
+    ``__device__`` may be left out.
 
     On a CPU the same text is compiled by the machine's C++ compiler. Without one, and with
     ``lowering="xla"``, the reference is evaluated.

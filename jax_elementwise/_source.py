@@ -253,7 +253,7 @@ def _may_set(code: str, name: str) -> bool:
     """Whether code assigns to a variable, or gives it to what may."""
     word = rf"(?<![\w.])(?<!->)(?<!::){re.escape(name)}\b"
     ways = (
-        rf"{word}\s*([-+*/%&|^]|<<|>>)?=(?!=)",
+        rf"{word}(\.\w+|\[[^]]*\])*\s*([-+*/%&|^]|<<|>>)?=(?!=)",
         rf"{word}\s*(\+\+|--)|(\+\+|--|&)\s*{word}",
         rf"[(,]\s*{word}\s*[,)]",  # an argument
         rf"&\s*\w+\s*[=({{]\s*{word}",  # a reference's

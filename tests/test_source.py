@@ -457,8 +457,8 @@ def test_conditions_at_compile_time_are_no_functions():
     assert parsed("if constexpr (true) { return x; }", inputs="x").struct is None
 
 
-SETTING = ["y = x", "y += x", "y <<= 2", "++y", "y--", "set(x, &y)", "set(y, x)", "set(x, y )",
-           "float& r = y; r = x", "a = b == y = x"]  # fmt: skip
+SETTING = ["y = x", "y.real = x", "y[0] += x", "y += x", "y <<= 2", "++y", "y--", "set(x, &y)",
+           "set(y, x)", "set(x, y )", "float& r = y; r = x", "a = b == y = x"]  # fmt: skip
 READING = ["f(x).y", "p->y + x", "ns::y * x", "y + x", "x == y", "x * y_", "f(x, y + 1)"]
 
 

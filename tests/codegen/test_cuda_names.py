@@ -163,6 +163,8 @@ SNIPPETS = {
         __device__ __noinline__ float f(const float* __restrict__ x, uint8_t a, int b, size_t n) {
           const float4 v = make_float4(1, 2, 3, M_PI); const int2 w = make_int2(a, b);
           uint64_t big = UINT32_MAX; big += n;
+          big -= LLONG_MIN + ULLONG_MAX + SHRT_MAX + USHRT_MAX + SCHAR_MIN + UCHAR_MAX + CHAR_BIT;
+          big += SIZE_MAX + LLONG_MAX + SHRT_MIN + SCHAR_MAX;
           assert(n > 0);
           return v.w * w.x + __ldg(x) + INFINITY + NAN + kScale + big + float(M_SQRT1_2);
         }""",

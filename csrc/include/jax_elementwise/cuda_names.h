@@ -35,6 +35,17 @@ using uintmax_t = unsigned long;
 #define INT_MAX INT32_MAX
 #define INT_MIN INT32_MIN
 #define UINT_MAX UINT32_MAX
+#define LLONG_MAX 9223372036854775807ll
+#define LLONG_MIN (-LLONG_MAX - 1)
+#define ULLONG_MAX 18446744073709551615ull
+#define SHRT_MAX INT16_MAX
+#define SHRT_MIN INT16_MIN
+#define USHRT_MAX UINT16_MAX
+#define SCHAR_MAX INT8_MAX
+#define SCHAR_MIN INT8_MIN
+#define UCHAR_MAX UINT8_MAX
+#define CHAR_BIT 8
+#define SIZE_MAX UINT64_MAX
 
 #define INFINITY (__int_as_float(0x7f800000))
 #define NAN (__int_as_float(0x7fc00000))
