@@ -315,26 +315,6 @@ def test_complex_functions_of_a_loop(fun, x64, rng):
         assert_same(actual, expected, 64)
 
 
-def test_a_complex_gradient_under_strict_promotion():
-    f = je.elementwise(lambda z: lax.fori_loop(0, 9, lambda _, y: y * z, z))
-    z = jnp.complex64([0.5 + 0.25j])
-    with jax.numpy_dtype_promotion("strict"):
-        gradient = jax.grad(lambda z: f(z).sum(), holomorphic=True)(z)
-    assert_same(gradient, 10 * z**9, 64)
-
-
-def test_a_gradient_of_results_of_several_dtypes_under_strict_promotion():
-    def fun(x, y):
-        return lax.fori_loop(0, 12, lambda _, c: c * x, x), y * y
-
-    x, y = jnp.float32([0.5, 1]), jnp.float16([0.5, 1])
-    with jax.numpy_dtype_promotion("strict"):
-        values, pull = jax.vjp(je.elementwise(fun), x, y)
-        gradients = pull(values)
-    expected = jax.vjp(reference(fun), x, y)[1](values)
-    assert_same(gradients, expected, 64)
-
-
 def test_a_gradient_with_more_lanes_than_tables_have_entries(x64, rng):
     def fun(*xs):
         total = sum((j + 1) * x for j, x in enumerate(xs))

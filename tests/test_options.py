@@ -7,7 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cases import assert_same, random_array, run_python
+from cases import assert_same, random_array, reference, run_python
+from jax import lax
 
 import jax_elementwise as je
 
@@ -52,6 +53,29 @@ def test_nan_checks_of_jax_find_the_operation():
     message = r"invalid value \(nan\) encountered in log"
     with jax.debug_nans(True), pytest.raises(FloatingPointError, match=message):
         f(jnp.array([-1.0, 2.0])).block_until_ready()
+
+
+# ---- JAX's promotion of dtypes -------------------------------------------------------------------
+
+
+def test_a_complex_gradient_under_strict_promotion():
+    f = je.elementwise(lambda z: lax.fori_loop(0, 9, lambda _, y: y * z, z))
+    z = jnp.complex64([0.5 + 0.25j])
+    with jax.numpy_dtype_promotion("strict"):
+        gradient = jax.grad(lambda z: f(z).sum(), holomorphic=True)(z)
+    assert_same(gradient, 10 * z**9, 64)
+
+
+def test_a_gradient_of_results_of_several_dtypes_under_strict_promotion():
+    def fun(x, y):
+        return lax.fori_loop(0, 12, lambda _, c: c * x, x), y * y
+
+    x, y = jnp.float32([0.5, 1]), jnp.float16([0.5, 1])
+    with jax.numpy_dtype_promotion("strict"):
+        values, pull = jax.vjp(je.elementwise(fun), x, y)
+        gradients = pull(values)
+    expected = jax.vjp(reference(fun), x, y)[1](values)
+    assert_same(gradients, expected, 64)
 
 
 # ---- Lowerings -----------------------------------------------------------------------------------

@@ -1,28 +1,13 @@
-"""What ``cuda_functor`` reads out of its arguments: the form of the text, names, types, headers."""
-
-import re
+"""What ``cuda_functor`` reads out of its arguments: the form of the text, names and types."""
 
 import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
+from support.sources import parsed
 
 from jax_elementwise._codegen.cuda_functor import declaration
-from jax_elementwise._cplusplus import find_struct
-from jax_elementwise._source import Parameter, parse
-
-
-def parsed(text, **options):
-    defaults = {
-        "name": None,
-        "inputs": None,
-        "scalars": (),
-        "outputs": None,
-        "index": None,
-        "preamble": "",
-        "headers": {},
-    }
-    return parse(text, **{**defaults, **options})
+from jax_elementwise._source import Parameter
 
 
 def names(parameters):
@@ -293,164 +278,7 @@ def test_a_functor_of_scalars_only_has_a_shape():
     assert names(parsed("a", inputs=(), scalars="a").parameters) == ["a"]
 
 
-# ---- Headers -------------------------------------------------------------------------------------
-
-
-def test_headers_stand_where_they_are_included():
-    headers = {"a.h": "A1\nA2", "b.h": '#pragma once\n#include "a.h"\nB', "unused.h": "U"}
-    source = parsed(
-        "x\n#include <a.h>  // again\n+ y",
-        inputs="x, y",
-        name="f",
-        preamble='P1\n#include "b.h"\n  #  include <b.h> /* not again */\nP2',
-        headers=headers,
-    )
-    assert source.preamble.split("\n") == [
-        "P1",
-        "#ifndef JEW_HEADER_1",
-        "#define JEW_HEADER_1",
-        '#line 1 "b.h"',
-        "",
-        '#line 1 "a.h"',
-        "A1",
-        "A2",
-        '#line 3 "b.h"',
-        "B",
-        "#endif",
-        '#line 3 "f, preamble"',
-        "",
-        "P2",
-    ]  # fmt: skip
-    assert source.text.split("\n") == [
-        "x", '#line 1 "a.h"', "A1", "A2", '#line 3 "f"', "+ y",
-    ]  # fmt: skip
-
-
-def test_headers_at_the_head_of_a_body_go_before_it():
-    source = parsed('#include "a.h"\nx', inputs="x", preamble="P", headers={"a.h": "A"}, name="f")
-    assert source.text == "\nx"  # the lines of the user's text keep their numbers
-    assert source.preamble == 'P\n#line 1 "f"\n#line 1 "a.h"\nA\n#line 2 "f"'
-    text = (
-        '// what it needs\n#define K \\\n  2\n#if K > 1\n#include "a.h"\n#endif\n#define L 3\nx * K'
-    )
-    source = parsed(text, inputs="x", headers={"a.h": "A"}, name="f")
-    assert source.text == "\n" * 7 + "x * K"
-    assert source.preamble.startswith(
-        '#line 1 "f"\n// what it needs\n#define K \\\n  2\n#if K > 1\n'
-    )
-    assert source.preamble.endswith('A\n#line 6 "f"\n#endif\n#define L 3')
-    unbalanced = '#if K\n#include "a.h"\nx\n#else\n2 * x\n#endif'
-    source = parsed(unbalanced, inputs="x", headers={"a.h": "A"}, name="f")
-    assert not source.preamble
-    assert source.text.startswith('#if K\n#line 1 "a.h"\nA\n')
-
-
-def test_what_is_included_in_a_comment_is_not():
-    text = '/* as in\n#include "a.h"\n*/\n// #include "b.h"\n// and \\\n#include "c.h"\nx'
-    assert parsed(text, inputs="x").text == text
-
-
-def test_headers_under_a_condition_are_left_to_the_compiler():
-    preamble = '#if 0\n#include "a.h"\n#include "missing.h"\n#endif\n#include "a.h"'
-    for header in ("#pragma once\nA", "#ifndef A_H\n#define A_H\nA\n#endif", "A"):
-        source = parsed("x", inputs="x", preamble=preamble, headers={"a.h": header})
-        assert source.preamble.split("\n").count("A") == 2
-        assert "\n#error the header 'missing.h' is not there: give its text" in source.preamble
-
-
-@pytest.mark.parametrize(
-    "header",
-    ["cuda_fp16.h", "cuda_bf16.h", "cuda_fp8.h", "cuda_runtime.h", "cuda.h", "math.h", "cmath",
-     "stdint.h", "cstdint", "stddef.h", "cstddef"],
-)  # fmt: skip
-def test_headers_that_are_there_are_dropped(header):
-    assert parsed(f"#include <{header}>\nx", inputs="x").text == "\nx"
-    replaced = parsed(f"#include <{header}>\nx", inputs="x", headers={header: "mine"})
-    assert "\nmine\n" in replaced.preamble
-
-
-@pytest.mark.parametrize(
-    "header",
-    ["// licence\n/* more\n */\n#ifndef A_H\n#define A_H\nint a;\n#endif\n",
-     "// licence\n#pragma once\nint a;\n"],
-    ids=["macro", "pragma"],
-)  # fmt: skip
-def test_a_header_with_a_guard_is_read_once_per_functor(header):
-    b = '#ifndef B_H\n#define B_H\n#include "a.h"\n#endif'
-    includes = '#include "b.h"\n#include "a.h"\n#include "b.h"'
-    source = parsed("x", inputs="x", preamble=includes, headers={"a.h": header, "b.h": b})
-    assert source.preamble.count("int a;") == 1
-    (guard,) = set(re.findall(r"define (A_H|JEW_\w+)", source.preamble))
-    assert declaration(source, ["float32"], [], "space").endswith(
-        "".join(sorted((f"#undef {guard}\n", "#undef B_H\n"), key=lambda line: "B_H" not in line))
-    )
-
-
-def test_a_header_that_includes_itself_is_there_once():
-    headers = {"a.h": '#include "b.h"\nA', "b.h": '#include "a.h"\nB'}
-    source = parsed("x", inputs="x", preamble='#include "a.h"', headers=headers)
-    assert (source.preamble.count("A"), source.preamble.count("B")) == (1, 1)
-
-
-def test_the_declaration_shows_the_lines_of_the_user():
-    source = parsed("\nT(x) + y", inputs="T x, y", name='a "name"\\', preamble="int p;")
-    assert source.file == "a _name__"
-    text = declaration(source, ["float16", "int8"], [], "space")
-    assert text.startswith('namespace space {\nusing T = __half;\n#line 1 "a _name__, preamble"\n')
-    assert "function(__half x, signed char y) {\n" in text
-    assert '#line 1 "a _name__"\n\nT(x) + y\n' in text
-    assert text.endswith('#line 1 "the kernel of a _name__"\n}\n')
-
-
-# ---- Members -------------------------------------------------------------------------------------
-
-CALL = "float operator()(float x) const { if (x > 0) { return x; } return -x; }"
-MEMBERS = {
-    f"float s; {CALL}": {"s": False},
-    f"float s = 2, b{{3}}; {CALL} private: const float c;": {"s": True, "b": True, "c": False},
-    f"static constexpr int k = 3; using T = float; enum E {{ A, B }}; {CALL}": {},
-    f"std::function<int(int)> f; Pair<int, Pair<int, T>> p; {CALL}": {"f": False, "p": False},
-    f"{CALL} template <class U> U g(U x) {{ return x; }} int n;": {"n": False},
-    f"__device__ S(float a) : a(a) {{}} float a; {CALL}": None,
-    f"explicit S(int a); {CALL} float a;": None,
-    f"float w[3]; {CALL}": None,
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("body", MEMBERS)
-def test_members_of_a_struct(body):
-    struct = find_struct(f"struct S {{ {body} }};", None)
-    assert (None if struct.members is None else dict(struct.members)) == MEMBERS[body]
-
-
-def test_members_of_a_struct_with_a_base_are_not_known():
-    assert find_struct(f"struct S : Base {{ float s; {CALL} }};", None).members is None
-    assert find_struct(f"struct S final {{ ns::T s; {CALL} }};", None).members == (("s", False),)
-
-
-# ---- Structs and statements in disguise ----------------------------------------------------------
-
-DISGUISED = {
-    "inner_struct": f"struct S {{ struct In {{ float a; }}; float s; {CALL} }};",
-    "inner_functor": f"struct S {{ float s; {CALL} struct In {{ float b; {CALL} }}; }};",
-    "inner_enum": f"struct S {{ enum class Mode {{ P, Q }}; float s; {CALL} }};",
-    "constexpr_static": f"struct S {{ constexpr static int N = 3; float s; {CALL} }};",
-    "inline_static": f"struct S {{ inline static constexpr int N = 3; float s; {CALL} }};",
-    "member_of_struct_type": f"struct P {{ int i; }}; struct S {{ float s; {CALL} }};",
-    "aligned": f"struct alignas(8) S {{ float s; {CALL} }};",
-    "attribute": f"struct [[nodiscard]] S final {{ float s; {CALL} }};",
-    "default_type": f"template <class T = float> struct S {{ float s; {CALL} }};",
-    "comment": f"struct S {{ float s; {CALL} }}; // struct Old \\\n {{ {CALL} }};",
-    "character": f"struct S {{ float s; char c = u8'\"'; {CALL} /* \" */ }};",
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("text", DISGUISED.values(), ids=DISGUISED)
-def test_the_struct_is_the_one_that_is_called(text):
-    struct = find_struct(text, None)
-    assert struct.name == "S"
-    assert struct.parameters == ("x",)
-    assert [name for name, has_value in struct.members if not has_value] == ["s"]
+# ---- Bodies --------------------------------------------------------------------------------------
 
 
 def test_conditions_at_compile_time_are_no_functions():
@@ -466,3 +294,13 @@ READING = ["f(x).y", "p->y + x", "ns::y * x", "y + x", "x == y", "x * y_", "f(x,
 def test_a_result_that_is_assigned_is_told_from_a_name(text):
     source = parsed(text, inputs="x", outputs="float y")
     assert source.assigns == (text in SETTING)
+
+
+def test_the_declaration_shows_the_lines_of_the_user():
+    source = parsed("\nT(x) + y", inputs="T x, y", name='a "name"\\', preamble="int p;")
+    assert source.file == "a _name__"
+    text = declaration(source, ["float16", "int8"], [], "space")
+    assert text.startswith('namespace space {\nusing T = __half;\n#line 1 "a _name__, preamble"\n')
+    assert "function(__half x, signed char y) {\n" in text
+    assert '#line 1 "a _name__"\n\nT(x) + y\n' in text
+    assert text.endswith('#line 1 "the kernel of a _name__"\n}\n')

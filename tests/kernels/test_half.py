@@ -24,6 +24,8 @@ from support.half_operations import (
 )
 from support.ulp import distance
 
+from jax_elementwise._codegen.cuda_functor import CUDA_TYPES
+
 # As the package compiles kernels for a CPU, but for any CPU.
 FLAGS = ["-O2", "-w", "-shared", "-fPIC", "-nostdinc++", "-fno-math-errno"]
 FLAGS += ["-include", "jax_elementwise/host.h"]
@@ -171,16 +173,8 @@ def _round_integers(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
     return rounded(result, dtype)
 
 
-_SOURCES = {
-    "float32": "float",
-    "float64": "double",
-    "int16": "short",
-    "uint16": "unsigned short",
-    "int32": "int",
-    "uint32": "unsigned int",
-    "int64": "long long",
-    "uint64": "unsigned long long",
-}
+_WIDER = ("float32", "float64", "int16", "uint16", "int32", "uint32", "int64", "uint64")
+_SOURCES = {name: CUDA_TYPES[name] for name in _WIDER}
 
 
 @functools.cache
