@@ -9,18 +9,25 @@ nox.options.sessions = ["tests-oldest", "tests-newest", "lint"]
 nox.options.error_on_missing_interpreters = True
 
 
+def run_tests(session: nox.Session) -> None:
+    """The default tests and then the exhaustive ones, of which options may select none."""
+    session.run("pytest", "-n", "auto", *session.posargs)
+    exhaustive = ["-m", "exhaustive", *session.posargs]
+    session.run("pytest", "-n", "auto", *exhaustive, success_codes=[0, 5])
+
+
 @nox.session(name="tests-oldest", python="3.11")
 def tests_oldest(session: nox.Session) -> None:
     """The oldest supported Python and JAX."""
     session.install(".[test]", "jax==0.10.2", "jaxlib==0.10.2")
-    session.run("pytest", *session.posargs)
+    run_tests(session)
 
 
 @nox.session(name="tests-newest", python="3.13")
 def tests_newest(session: nox.Session) -> None:
     """The newest JAX."""
     session.install("--upgrade", "--upgrade-strategy=eager", ".[test]")
-    session.run("pytest", *session.posargs)
+    run_tests(session)
 
 
 @nox.session(python="3.11")

@@ -1,12 +1,13 @@
 # Writes a C++ file that holds the given headers as string literals.
-#   cmake -DOUTPUT=headers.cc "-DHEADERS=a.h;b.h" -P embed_headers.cmake
+#   cmake -DOUTPUT=headers.cc -DROOT=include "-DHEADERS=include/x/a.h;include/x/b.h"
+#         -P embed_headers.cmake
 set(text "#include \"headers.h\"\n\n#include \"hash.h\"\n\nnamespace jax_elementwise::runtime {\n\n")
 string(APPEND text "const std::vector<Header>& headers() {\n  static const std::vector<Header> all = {\n")
 foreach(header IN LISTS HEADERS)
   file(READ ${header} content)
-  get_filename_component(name ${header} NAME)
+  file(RELATIVE_PATH name ${ROOT} ${header})
 
-  string(APPEND text "      {\"jax_elementwise/${name}\", R\"jew(${content})jew\"},\n")
+  string(APPEND text "      {\"${name}\", R\"ew(${content})ew\"},\n")
 endforeach()
 string(APPEND text "  };\n  return all;\n}\n\n")
 string(APPEND text "std::uint64_t headers_hash() {\n  static const std::uint64_t hash = [] {\n")

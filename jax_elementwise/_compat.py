@@ -5,49 +5,80 @@ Each entry says which versions it is for, so that it can go when they do.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import pathlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax
 import jax.extend.core as jex
 import jax.numpy as jnp
 from jax._src import (
     checkify,  # JAX 0.10 to 0.12: no public way to add a check
+    config,  # JAX 0.10 to 0.12: no public way to trace without varying axes
     source_info_util,  # JAX 0.10 to 0.12: no public way to an equation's line
 )
 from jax._src.custom_partitioning_sharding_rule import (  # JAX 0.10 to 0.12: no public way
     sdy_sharding_rule_to_mlir,
     str_to_sdy_sharding_rule,
 )
-from jax._src.interpreters import mlir  # JAX 0.10 to 0.12: ir_attribute
+from jax._src.interpreters import mlir  # JAX 0.10 to 0.12: ir_attribute, lower_per_platform
 from jax._src.lax import special  # JAX 0.10 to 0.12: definitions of functions that loop
+from jax.experimental import jet
 from jax.interpreters import partial_eval  # without a promise: dce_jaxpr
 from jaxlib.mlir import ir
 
 __all__ = [
+    "INLINE",
     "LOOPING",
     "batch_attributes",
     "bind_again",
-    "check_nans",
+    "checked",
     "consts",
     "dce",
     "definition",
+    "enclosing_operation",
     "is_jaxpr",
     "is_literal",
     "is_partitioned",
+    "jvp_rule",
     "open_jaxpr",
     "partitions",
+    "register_lowering",
     "scan_operands",
+    "taylor",
+    "taylor_rule",
+    "unreduced_axes",
     "user_location",
+    "variable_of",
     "varying_axes",
+    "without_varying_axes",
 ]
 
 
 def varying_axes(aval: Any) -> frozenset[str]:
-    """Mesh axes over which a value varies inside ``shard_map``."""
+    """Mesh axes over which a value varies inside ``shard_map``, if that matters there."""
+    if not config._check_vma.value:
+        return frozenset()
     return frozenset(aval.manual_axis_type.varying)
+
+
+# How `jax.jit` is told to leave nothing of a call in the jaxpr around it: JAX 0.12 leaves one for
+# `inline=True`.
+INLINE: Any = jax.Inline.JAX_EARLY if hasattr(jax, "Inline") else True
+
+
+def unreduced_axes(aval: Any) -> frozenset[str]:
+    """Mesh axes over which an array is still to be summed."""
+    return frozenset(getattr(aval.sharding.spec, "unreduced", ()))
+
+
+def without_varying_axes() -> contextlib.AbstractContextManager[Any]:
+    """Has no type of a value show the mesh axes over which it varies."""
+    context: contextlib.AbstractContextManager[Any] = config._check_vma(False)
+    return context
 
 
 def open_jaxpr(jaxpr: Any) -> Any:
@@ -122,10 +153,95 @@ def definition(equation: Any) -> Callable[..., Any] | None:
     return None
 
 
-def check_nans(primitive: Any) -> None:
-    """Has ``checkify`` look for NaN among the results of a primitive."""
-    check = functools.partial(checkify.nan_error_check, primitive)
-    checkify.error_checks[primitive] = check
+def checked(primitive: Any, operations_of: Callable[..., Callable[..., list[Any]] | None]) -> None:
+    """Has ``checkify`` look into a primitive, where it looks for what operations may do wrong.
+
+    ``operations_of`` makes of the primitive's parameters a function that takes its operands and
+    consists of JAX's operations; or None, and then only the results are looked at.
+    """
+
+    def rule(*args: Any, **params: Any) -> Any:
+        # Before the operands stand the error so far and what to look for; in JAX 0.12 a context,
+        # too, before these.
+        *context, error, wanted = leading = args[: _leading(args)]
+        operands = args[len(leading) :]
+        operations = operations_of(**params)
+        if operations is None or not wanted & _INSIDE:
+            return checkify.nan_error_check(primitive, *args, **params)
+        jaxpr = jax.make_jaxpr(operations)(*operands)
+        return checkify.checkify_jaxpr(*context, jaxpr, wanted, error, *operands)
+
+    checkify.error_checks[primitive] = rule
+
+
+_INSIDE = frozenset({checkify.NaNError, checkify.DivisionByZeroError, checkify.OOBError})
+
+
+def _leading(args: Sequence[Any]) -> int:
+    (place,) = (i for i, arg in enumerate(args) if isinstance(arg, checkify.Error))
+    return place + 2
+
+
+def taylor_rule(primitive: Any, rule: Callable[..., Any]) -> None:
+    """Registers the rule of a primitive for ``jax.experimental.jet``."""
+    jet.jet_rules[primitive] = rule
+
+
+def taylor(fun: Callable[..., Any], primals: Sequence[Any], series: Sequence[Any]) -> Any:
+    """Taylor coefficients as rules of ``jet`` have them, without factorials."""
+    return jet.jet(fun, tuple(primals), tuple(series), factorial_scaled=False)
+
+
+def register_lowering(
+    primitive: Any, default: Callable[..., Any], **rules: Callable[..., Any]
+) -> None:
+    """Registers the lowering rules of a primitive, per platform, to be called for every equation.
+
+    As a rule JAX calls them once for equal equations, and then not where these stand.
+    """
+
+    def lower(ctx: Any, *operands: Any, **params: Any) -> Any:
+        # A list, which JAX 0.10 wants for programs of several platforms.
+        ctx = ctx.replace(avals_out=list(ctx.avals_out))
+        return mlir.lower_per_platform(
+            ctx, str(primitive), rules, default, frozenset(), *operands, **params
+        )
+
+    mlir.register_lowering(primitive, lower, cacheable=False)
+
+
+def enclosing_operation() -> str:
+    """Where what is being lowered stands.
+
+    ``"main"``: in the program, or a branch or a loop of it. ``"function"``: in a function that it
+    calls. Else, the name of the operation that computes with it.
+    """
+    operation = ir.InsertionPoint.current.block.owner.operation
+    while operation.name != "func.func":
+        if operation.name in _COMPUTING:
+            return str(operation.name).removeprefix("stablehlo.")
+        operation = operation.parent.operation
+    visibility = "sym_visibility"
+    if visibility not in operation.attributes:
+        return "main"
+    is_private = ir.StringAttr(operation.attributes[visibility]).value == "private"
+    return "function" if is_private else "main"
+
+
+# Operations that compute with what stands inside of them, scalar by scalar.
+_COMPUTING = frozenset(
+    f"stablehlo.{name}"
+    for name in (
+        "all_reduce",
+        "map",
+        "reduce",
+        "reduce_scatter",
+        "reduce_window",
+        "scatter",
+        "select_and_scatter",
+        "sort",
+    )
+)
 
 
 def is_partitioned(ctx: Any) -> bool:
@@ -180,8 +296,28 @@ def user_location(equation: Any) -> str:
 source_info_util.register_exclusion(str(pathlib.Path(__file__).parent))
 
 
+def jvp_rule(equation: Any, zeros: Sequence[bool]) -> tuple[Any, Sequence[Any], Sequence[bool]]:
+    """The rule of a ``custom_jvp`` call, where these operands have no tangents.
+
+    Gives an open jaxpr of all operands and those tangents that there are, its constants, and which
+    tangents it does not give, since they are zero.
+    """
+    jaxpr, constants, out_zeros = equation.params["jvp_jaxpr_fun"].call_wrapped(*zeros)
+    return jaxpr, constants, out_zeros
+
+
+def variable_of(value: Any) -> Any:
+    """The variable that a traced value is in the jaxpr of its trace; None for others."""
+    return value.val if isinstance(value, partial_eval.DynamicJaxprTracer) else None
+
+
+_VARY = ("pvary", "pcast")  # what gives values another type inside of shard_map, and nothing else
+
+
 def bind_again(equation: Any, operands: Sequence[Any]) -> list[Any]:
     """An equation on other operands, with its source line, as in ``jax.core.eval_jaxpr``."""
+    if equation.primitive.name in _VARY and not config._check_vma.value:
+        return list(operands)
     with source_info_util.user_context(equation.source_info.traceback):
         params = equation.primitive.get_bind_params(equation.params)
         results = equation.primitive.bind(*operands, **params)

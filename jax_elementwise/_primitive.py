@@ -12,40 +12,29 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.extend.core import Primitive
-from jax.interpreters import ad, batching, mlir
-from jax.sharding import AxisType, NamedSharding, PartitionSpec, get_abstract_mesh
+from jax.interpreters import ad, batching
 
-from jax_elementwise import _aliases, _compat, _derivatives
+from jax_elementwise import _compat
 from jax_elementwise._codegen import kernel as codegen
-from jax_elementwise._functor import Functor
-from jax_elementwise._index import Index, with_index
-from jax_elementwise._jaxprs import wide_types
-from jax_elementwise._lowering import cpu, cuda, partition, xla
+from jax_elementwise._codegen.registry import Context, rule
+from jax_elementwise._codegen.rules.control import inline
+from jax_elementwise._codegen.values import UnsupportedError
+from jax_elementwise._functor import derivatives
+from jax_elementwise._functor.functor import Functor
+from jax_elementwise._functor.index import Index, with_index
+from jax_elementwise._functor.jaxprs import wide_types
+from jax_elementwise._joint_type import joined, joint_type
+from jax_elementwise._lowering import explicit_axes, platforms, xla
+from jax_elementwise._options import Options, renumber_aliases
 
-__all__ = ["Options", "apply", "elementwise_p"]
-
-
-@dataclasses.dataclass(frozen=True)
-class Options:
-    """What a user may choose for one function.
-
-    Attributes:
-      fast_math: let the compiler trade accuracy for speed.
-      lowering: ``"auto"``, ``"kernel"`` or ``"xla"``.
-      aliases: pairs of an operand and a result that may be written into its buffer. They count what
-        one call of the primitive has, so each call has its own.
-    """
-
-    fast_math: bool = False
-    lowering: str = "auto"
-    aliases: _aliases.Aliases = ()
+__all__ = ["apply", "elementwise_p"]
 
 
 elementwise_p = Primitive("elementwise")
@@ -71,36 +60,29 @@ def apply(
     """
     if options.lowering != "xla" and functor.has_effects:
         codegen.check(functor)  # says what has no kernel; results may not show it
-    operands = _joined(operands)
-    joint = _joint_type(map(jax.typeof, operands))
-    whole = with_index(index, [_joint_type([jax.typeof(x)]) == joint for x in operands], False)
+    operands = joined(operands)
+    joint = joint_type(map(jax.typeof, operands))
+    hasjoint_type = [joint_type([jax.typeof(x)]) == joint for x in operands]
+    whole = with_index(index, hasjoint_type, False)
     operands = with_index(index, operands, None)
-    sources = [
+    origins = [
         ("result", i) if kind == "operand" and not whole[k] else (kind, k)
-        for i, (kind, k) in enumerate(functor.sources)
+        for i, (kind, k) in enumerate(functor.origins_of_results)
     ]
-    computed = tuple(sorted({k for kind, k in sources if kind == "result"}))
+    computed = tuple(sorted({k for kind, k in origins if kind == "result"}))
     results: list[Any] = []
     if computed:
-        dtypes = [aval.dtype for aval in functor.out_avals]
-        functor, kept = _reduced(functor, operands, computed, joint)
-        aliases = _aliases.renumber(
+        reduced, kept = _reduced(functor, operands, computed, joint)
+        aliases = renumber_aliases(
             options.aliases,
-            sources,
+            origins,
             kept,
             computed,
-            lambda i, k: whole[i] and operands[i].dtype == dtypes[k],
+            lambda i, k: whole[i] and operands[i].dtype == functor.out_avals[k].dtype,
         )
-        if options.lowering != "xla" and not functor.awaits_transpose:
-            codegen.check(functor)
-        results = elementwise_p.bind(
-            *(operands[i] for i in kept if operands[i] is not None),
-            functor=functor,
-            linear=tuple(new for new, old in enumerate(kept) if old in linear),
-            options=dataclasses.replace(options, aliases=aliases),
-            index=index and index.among(kept),
-        )
-    return [results[computed.index(k)] if kind == "result" else operands[k] for kind, k in sources]
+        options = dataclasses.replace(options, aliases=aliases)
+        results = _bind(reduced, operands, kept, options, linear, index)
+    return [results[computed.index(k)] if kind == "result" else operands[k] for kind, k in origins]
 
 
 def _reduced(
@@ -110,65 +92,31 @@ def _reduced(
 
     An operand that is not read need not be kept alive, unless the type of the results hangs on it.
     """
-    reduced, used = _derivatives.reduced(functor, results, keep_operands=False)
+    reduced, used = derivatives.reduced(functor, results, keep_operands=False)
     types = [jax.typeof(operands[i]) for i in used if operands[i] is not None]
-    if types and _joint_type(types) == joint:
+    if types and joint_type(types) == joint:
         return reduced, used
-    return _derivatives.reduced(functor, results, keep_operands=True)
+    return derivatives.reduced(functor, results, keep_operands=True)
 
 
-# ---- The joint type of operands ------------------------------------------------------------------
-#
-# Shape, sharding and varying axes of the results are those of a sum of the operands: `jnp.add`
-# decides, and refuses what it would refuse. The functor is not evaluated on arrays for this: inside
-# it, scalars have no mesh.
-
-
-def _joint_type(avals: Any) -> Any:
-    """The type of a sum of operands, as a float32 array."""
-    return _sum_type(tuple(avals), get_abstract_mesh())
-
-
-@functools.lru_cache(maxsize=4096)
-def _sum_type(avals: tuple[Any, ...], mesh: Any) -> Any:
-    del mesh  # tracing depends on it
-
-    def total(*operands: Any) -> Any:
-        terms = [lax.real(x) if jnp.iscomplexobj(x) else x for x in operands]
-        return functools.reduce(jnp.add, [lax.convert_element_type(x, jnp.float32) for x in terms])
-
-    with jax.numpy_rank_promotion("allow"):
-        return jax.make_jaxpr(total)(*avals).out_avals[0]
-
-
-def _joined(operands: Sequence[Any]) -> list[Any]:
-    """The operands, brought to one mesh, set of varying axes and sharding.
-
-    By differentiable operations, whose transposes add the sum over devices or the resharding that
-    the gradient of a replicated operand needs.
-    """
-    axes = [_compat.varying_axes(jax.typeof(x)) for x in operands]
-    varying = frozenset[str]().union(*axes)
-    operands = [
-        lax.pcast(x, tuple(sorted(varying - own)), to="varying") if own != varying else x
-        for x, own in zip(operands, axes, strict=True)
-    ]
-    avals = [jax.typeof(x) for x in operands]
-    if all(aval.sharding.mesh.empty for aval in avals):
-        return operands
-    joint = _joint_type(avals)
-    if AxisType.Explicit not in joint.sharding.mesh.axis_types:
-        return operands
-    return [
-        _with_spec(x, aval, partition.operand_spec(aval.shape, joint), joint.sharding.mesh)
-        for x, aval in zip(operands, avals, strict=True)
-    ]
-
-
-def _with_spec(x: Any, aval: Any, spec: PartitionSpec, mesh: Any) -> Any:
-    if partition.full_spec(aval) == tuple(spec):
-        return x
-    return jax.sharding.reshard(x, NamedSharding(mesh, spec))
+def _bind(
+    functor: Functor,
+    operands: Sequence[Any],
+    kept: Sequence[int],
+    options: Options,
+    linear: Sequence[int],
+    index: Index | None,
+) -> list[Any]:
+    """Binds the primitive to the operands ``kept``, which are all that the functor has."""
+    if options.lowering != "xla" and not functor.awaits_transpose:
+        codegen.check(functor)
+    return elementwise_p.bind(
+        *(operands[i] for i in kept if operands[i] is not None),
+        functor=functor,
+        linear=tuple(new for new, old in enumerate(kept) if old in linear),
+        options=options,
+        index=index and index.among(kept),
+    )
 
 
 # ---- Evaluation outside of jit -------------------------------------------------------------------
@@ -204,6 +152,16 @@ def _checked(*operands: Any, functor: Functor, **params: Any) -> Any:
     return results
 
 
+def _operations(
+    functor: Functor, options: Options, index: Index | None, **params: Any
+) -> Callable[..., list[Any]] | None:
+    """JAX's operations in the place of a call, for ``checkify``; None where there are none."""
+    del params
+    if functor.without_reference and options.lowering != "xla":
+        return None
+    return lambda *operands: xla.evaluate(functor, operands, index)
+
+
 # ---- Abstract evaluation -------------------------------------------------------------------------
 
 
@@ -215,7 +173,7 @@ def _elementwise_abstract_eval(
     for given, aval in zip(with_index(index, avals, None), functor.in_avals, strict=True):
         if given is not None and given.dtype != aval.dtype:
             raise TypeError(f"an operand of {functor} has dtype {given.dtype}")
-    joint = _joint_type(avals)
+    joint = joint_type(avals)
     return [
         joint.update(dtype=result.dtype, weak_type=result.weak_type) for result in functor.out_avals
     ]
@@ -281,11 +239,11 @@ def _elementwise_jvp(
     of_all = with_index(index, [None if _is_zero(t) else t for t in tangents], None)
     active = tuple(i for i, t in enumerate(of_all) if t is not None)
     # Two calls: partial evaluation must be able to split the primal from the tangent.
-    values = _derivatives.primal(functor, active)
+    values = derivatives.primal(functor, active)
     results = apply(values, primals, linear=linear, options=options, index=index)
-    options = dataclasses.replace(options, aliases=())  # operands and results are others
+    options = options.without_aliases()
     dots = [ad.Zero(jax.typeof(result).to_tangent_aval()) for result in results]
-    tangent_functor, nonzero = _derivatives.jvp(functor, active)
+    tangent_functor, nonzero = derivatives.jvp(functor, active)
     if nonzero:
         linear = range(len(of_all), len(of_all) + len(active))
         operands = [*primals, *(of_all[i] for i in active)]
@@ -297,6 +255,39 @@ def _elementwise_jvp(
 
 def _is_zero(tangent: Any) -> bool:
     return type(tangent) is ad.Zero or jax.typeof(tangent).dtype == jax.dtypes.float0
+
+
+# ---- Taylor mode ---------------------------------------------------------------------------------
+#
+# Of `jax.experimental.jet`. One call gives all coefficients of all results.
+
+
+def _elementwise_taylor(
+    primals: Sequence[Any],
+    series: Sequence[Sequence[Any]],
+    *,
+    functor: Functor,
+    linear: Any,
+    options: Options,
+    index: Index | None,
+) -> tuple[list[Any], list[list[Any]]]:
+    del linear
+    order = len(series[0])
+    terms = [
+        term
+        for x, own in zip(primals, series, strict=True)
+        if jnp.issubdtype(x.dtype, jnp.inexact)
+        for term in own
+    ]
+    outs = apply(
+        derivatives.taylor(functor, order),
+        [*primals, *terms],
+        options=options.without_aliases(),
+        index=index,
+    )
+    count = len(functor.out_avals)
+    rows = [outs[count + i * order :][:order] for i in range(count)]
+    return outs[:count], rows
 
 
 # ---- Reverse mode --------------------------------------------------------------------------------
@@ -318,7 +309,7 @@ def _elementwise_transpose(
     results = tuple(i for i, ct in enumerate(cotangents) if type(ct) is not ad.Zero)
     zeroed = tuple(i for i in linear if i not in undefined)
     known = [i for i in range(len(of_all)) if i not in undefined and i not in zeroed]
-    transposed = _derivatives.transpose(functor, undefined, zeroed, results)
+    transposed = derivatives.transpose(functor, undefined, zeroed, results)
     given = [
         *(of_all[i] for i in known if of_all[i] is not None),
         *(cotangents[i] for i in results),
@@ -327,7 +318,7 @@ def _elementwise_transpose(
         transposed,
         given,
         linear=range(len(known), len(known) + len(results)),
-        options=dataclasses.replace(options, aliases=()),  # operands and results are others
+        options=options.without_aliases(),
         index=index and index.among(known),
     )
     gradients: list[Any] = [None] * len(of_all)
@@ -349,6 +340,21 @@ def _sum_to_shape(x: Any, shape: tuple[Any, ...]) -> Any:
     return lax.expand_dims(total, [d - added for d in repeated])
 
 
+# ---- Code generation -----------------------------------------------------------------------------
+#
+# Of a call inside of another elementwise function, perhaps on small arrays.
+
+
+def _elementwise_write(context: Context, *operands: Any) -> list[Any]:
+    functor = context.params["functor"]
+    if context.params["index"] is not None:
+        raise UnsupportedError(
+            f"{functor.origin!r}, which asks for the index of the element, inside of another "
+            "elementwise function"
+        )
+    return inline(context, functor.jaxpr, operands)
+
+
 # ---- Registration --------------------------------------------------------------------------------
 
 elementwise_p.def_impl(_elementwise_impl)
@@ -356,9 +362,13 @@ elementwise_p.def_abstract_eval(_elementwise_abstract_eval)
 batching.primitive_batchers[elementwise_p] = _elementwise_batch
 ad.primitive_jvps[elementwise_p] = _elementwise_jvp
 ad.primitive_transposes[elementwise_p] = _elementwise_transpose
-_compat.check_nans(elementwise_p)
-mlir.register_lowering(elementwise_p, partition.per_device(elementwise_p, xla.lower))
-for _platform, _rule in (("cuda", cuda.lower), ("cpu", cpu.lower)):
-    mlir.register_lowering(
-        elementwise_p, partition.per_device(elementwise_p, _rule), platform=_platform
-    )
+_compat.checked(elementwise_p, _operations)
+_compat.taylor_rule(elementwise_p, _elementwise_taylor)
+rule(elementwise_p.name)(_elementwise_write)
+# What a call becomes hangs on where it stands (_lowering/platforms.py).
+_compat.register_lowering(
+    elementwise_p,
+    explicit_axes.per_device(elementwise_p, xla.lower),
+    cuda=explicit_axes.per_device(elementwise_p, platforms.lower_cuda),
+    cpu=explicit_axes.per_device(elementwise_p, platforms.lower_cpu),
+)

@@ -110,7 +110,15 @@ def random_array(rng, shape, dtype="float32", low=-2.0):
 
 
 def reference(fun):
-    """``fun`` on arrays that broadcast, by ``jax.vmap`` over one long axis and nothing of ours."""
+    """``fun`` on arrays that broadcast, by ``jax.vmap`` over one long axis and nothing of ours.
+
+    It is one program: operation by operation takes several times as long to compile.
+    """
+    return jax.jit(eager_reference(fun))
+
+
+def eager_reference(fun):
+    """The same, operation by operation, so that no two of them are fused into another one."""
 
     def on_arrays(*operands):
         shape = np.broadcast_shapes(*(jnp.shape(x) for x in operands))

@@ -100,6 +100,7 @@ def _accumulates(x):
     return total
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
 def test_helper_functions_follow_the_dtype_of_the_operand(dtype, rng, x64):
     f = je.elementwise(lambda x: _accumulates(x) ** 2)
@@ -154,6 +155,7 @@ def _sizes(text, values):
     return tuple(names[n] if n in names else int(n) for n in text.replace(" ", "").split(",") if n)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("first", "second", "sizes"), SYMBOLIC.values(), ids=SYMBOLIC)
 @pytest.mark.parametrize("derivative", [False, True])
 def test_exports_with_symbolic_shapes(first, second, sizes, derivative, rng):

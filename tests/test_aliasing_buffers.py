@@ -79,6 +79,7 @@ def compiled(host_compiler):
     return json.loads(run_python(_COMPILE, JAX_PLATFORMS="cpu", JAX_ELEMENTWISE_LOWERING="kernel"))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", ["adam", "loop", "mesh", "vmap", "straight"])
 def test_donated_operands_are_updated_where_they_are(compiled, name):
     found, without = compiled[name], compiled[f"{name} without"]

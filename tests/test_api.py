@@ -18,6 +18,7 @@ Point = collections.namedtuple("Point", ["x", "y"])
 # ---- Results and arguments as pytrees ------------------------------------------------------------
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("case", SMOOTH, ids=str)
 def test_results_equal_those_of_the_scalar_function_eagerly_and_in_jit(case, rng):
     operands = case.operands(rng, [(3, 1, 5), (4, 1), (5,)][: len(case.dtypes)])
@@ -213,6 +214,7 @@ def test_wrong_static_arguments_are_refused_as_by_jit():
 # ---- Scalars -------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dtype", ["bool", "int32", "uint32", "float16", "bfloat16", "float32"])
 @pytest.mark.parametrize("scalar", [True, 3, 2.4], ids=str)
 def test_python_scalars_are_weakly_typed_as_in_jit(dtype, scalar, rng):
@@ -319,6 +321,7 @@ def test_any_rank_up_to_eight(rank, rng):
     assert_same(je.elementwise(lambda x, y: x * y + x)(x, y), x * y + x)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("shape", [(0,), (0, 3), (3, 0), (2, 0, 3), (0, 0)], ids=str)
 def test_zero_size_in_every_position(shape):
     f = je.elementwise(lambda x, y: (x * y, x > y))

@@ -65,6 +65,7 @@ def test_every_row_is_computed_along_any_axis(axis):
     np.testing.assert_array_equal(jax.jit(mapped)(x, v), np.full((3, 5), 10))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("axes", list(itertools.product((0, 1, 2, -1, None), repeat=2)), ids=str)
 def test_any_pair_of_positions(axes, rng):
     if axes == (None, None):
@@ -200,6 +201,7 @@ def test_what_is_written_out_would_be_seen(rng):
     assert all(enlargements(lambda x, y: x + jnp.broadcast_to(y, (64, 32)), x, y))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("wrap", "first", "second"), UNMAPPED.values(), ids=UNMAPPED)
 @pytest.mark.parametrize("swapped", [False, True])
 def test_operands_that_are_not_mapped_are_not_broadcast(wrap, first, second, swapped, rng):

@@ -13,18 +13,20 @@ from jax_elementwise import _paths, _runtime
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 EXAMPLE = ROOT / "examples" / "cpp"
-HEADERS = sorted(pathlib.Path(je.include_dir(), "jax_elementwise").glob("*.h"))
+INCLUDED = pathlib.Path(je.include_dir(), "jax_elementwise")
+HEADERS = sorted(str(path.relative_to(INCLUDED)) for path in INCLUDED.rglob("*.h"))
 STAND_IN = ROOT / "tests" / "csrc" / "cuda"
 
-# They use functions of CUDA that host.h gives a meaning to.
+# They use functions of CUDA that host/host.h gives a meaning to.
 FOR_KERNELS = {
-    "bfloat16", "complex", "complex_functions", "convert", "cuda_names", "float8", "functor",
-    "half", "kernel", "math", "short_arithmetic", "source", "special", "zeta",
+    "cuda/bfloat16.h", "cuda/float8.h", "cuda/half.h", "cuda/names.h", "cuda/short_arithmetic.h",
+    "math/complex.h", "math/complex_functions.h", "math/math.h", "math/special.h", "math/zeta.h",
+    "convert.h", "functor.h", "kernel.h",
 }  # fmt: skip
-# Parts of cuda_names.h, and of half.h and bfloat16.h, which define what they use.
+# Parts of cuda/names.h, and of cuda/half.h and cuda/bfloat16.h, which define what they use.
 PARTS = {
-    "cuda_math", "host_functions", "host_intrinsics", "host_vectors", "short_conversions",
-    "short_float",
+    "cuda/math.h", "cuda/short_conversions.h", "cuda/short_float.h",
+    "host/functions.h", "host/intrinsics.h", "host/vectors.h",
 }  # fmt: skip
 
 
@@ -32,7 +34,7 @@ PARTS = {
 
 
 def test_the_headers_and_the_cmake_package_are_there():
-    assert {"kernel.h", "functor.h", "alignment.h"} <= {path.name for path in HEADERS}
+    assert {"kernel.h", "functor.h", "alignment.h", "math/math.h"} <= set(HEADERS)
     config = pathlib.Path(je.cmake_dir(), "jax_elementwiseConfig.cmake")
     # The package finds the headers from where it lies.
     assert config.parent.parent / "include" == pathlib.Path(je.include_dir())
@@ -48,16 +50,15 @@ def test_what_is_not_there_is_said(function, monkeypatch, tmp_path):
 # ---- Host compilers ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "header", [path for path in HEADERS if path.stem not in PARTS], ids=lambda path: path.name
-)
+@pytest.mark.sampled
+@pytest.mark.parametrize("header", [header for header in HEADERS if header not in PARTS])
 def test_every_header_compiles_alone(header, tmp_path):
-    before = "#include <jax_elementwise/host.h>\n" if header.stem in FOR_KERNELS else ""
+    before = "#include <jax_elementwise/host/host.h>\n" if header in FOR_KERNELS else ""
     source = tmp_path / "alone.cc"
-    source.write_text(f"{before}#include <jax_elementwise/{header.name}>\n")
-    # host.h has a variable that kernel.h uses.
+    source.write_text(f"{before}#include <jax_elementwise/{header}>\n")
+    # host/host.h has a variable that kernel.h uses.
     flags = ["-c", "-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas", "-Wno-unused-variable"]
-    simt.compile_cpp([source], f"{header.stem}-alone.o", flags)
+    simt.compile_cpp([source], f"{header.replace('/', '-')}-alone.o", flags)
 
 
 def _on_the_host(source, *flags):
@@ -85,7 +86,7 @@ _KERNEL = """
 #include <jax_elementwise/functor.h>
 namespace jax_elementwise {
 struct ScaledIndex {
-  JEW_DEVICE float operator()(float x, int64 index) const { return x * index; }
+  JAX_ELEMENTWISE_DEVICE float operator()(float x, int64 index) const { return x * index; }
 };
 extern "C" __global__ void kernel(const __grid_constant__ Geometry<0, 0> geometry, float* out,
                                   const float* in) {
@@ -152,18 +153,28 @@ cudaError_t uses(float* x, double* y, je::int64 n, cudaStream_t stream) {
 """
 
 
-def _compile_use(tmp_path, statement):
+def _compile_use(tmp_path, compiler, statement):
     source = tmp_path / "uses.cu"
     source.write_text(_USES % statement)
-    command = [toolkit.require_nvcc(), "-std=c++17", "--extended-lambda", "-c", "-arch=sm_90"]
-    flags = ["-Werror", "all-warnings", "-I", je.include_dir()]
-    toolkit.run(*command, *flags, source, "-o", tmp_path / "uses.o")
+    if compiler == "nvcc":
+        command = [toolkit.require_nvcc(), "-std=c++17", "--extended-lambda", "-c", "-arch=sm_90"]
+        flags = ["-Werror", "all-warnings", "-I", je.include_dir()]
+        toolkit.run(*command, *flags, source, "-o", tmp_path / "uses.o")
+    else:
+        simt.check_cpp(source, ["-xc++", "-D__CUDACC__", f"-I{STAND_IN}", "-w"])
 
 
-def test_lambdas_are_functors_and_factories(tmp_path):
-    _compile_use(tmp_path, "je::Unary(Relu{}, n, x, x, stream)")
+COMPILERS = pytest.mark.parametrize(
+    "compiler", ["host", pytest.param("nvcc", marks=pytest.mark.exhaustive)]
+)
 
 
+@COMPILERS
+def test_lambdas_are_functors_and_factories(tmp_path, compiler):
+    _compile_use(tmp_path, compiler, "je::Unary(Relu{}, n, x, x, stream)")
+
+
+@COMPILERS
 @pytest.mark.parametrize(
     ("statement", "message"),
     [
@@ -174,10 +185,11 @@ def test_lambdas_are_functors_and_factories(tmp_path):
         ("je::Unary(Relu{}, n, (float3*)x, x, stream)", "of 1, 2, 4, 8 or 16 bytes"),
     ],
 )
-def test_mistakes_are_explained(tmp_path, statement, message):
-    toolkit.require_nvcc()
+def test_mistakes_are_explained(tmp_path, compiler, statement, message):
+    if compiler == "nvcc":
+        toolkit.require_nvcc()
     with pytest.raises(AssertionError, match=message):
-        _compile_use(tmp_path, statement)
+        _compile_use(tmp_path, compiler, statement)
 
 
 # ---- CMake ---------------------------------------------------------------------------------------
@@ -226,6 +238,7 @@ def test_cmake_says_that_headers_are_missing(installed, tmp_path):
         _configure(tmp_path, tmp_path / "build", f"jax_elementwise_DIR={installed}/cmake")
 
 
+@pytest.mark.exhaustive
 def test_cmake_builds_the_example(installed, tmp_path):
     nvcc = toolkit.require_nvcc()
     _configure(

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from jax_elementwise._codegen.primitives import OPERATORS
+from jax_elementwise._codegen.rules.operators import OPERATORS
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PAGES = sorted((ROOT / "docs").glob("*.md"))
@@ -43,6 +43,7 @@ def run_examples(path, blocks):
     return test.globs
 
 
+@pytest.mark.exhaustive
 def test_snippets_in_the_tables_of_functors_run(host_compiler):
     path = ROOT / "docs" / "cuda-functors.md"
     names = run_examples(path, re.findall(r"```python\n(>>> .*?)```", path.read_text(), re.DOTALL))

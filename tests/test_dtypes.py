@@ -11,7 +11,8 @@ import pytest
 import scipy.special
 from cases import calls, kernels, lowered
 from jax import lax
-from support import reference
+from support import reference, sampling
+from support.sampling import sampled
 
 import jax_elementwise as je
 from jax_elementwise._codegen.types import DTYPES
@@ -31,13 +32,21 @@ def same(actual, expected):
     np.testing.assert_array_equal(np.asarray(actual), np.asarray(expected))
 
 
-@pytest.fixture(params=[False, True], ids=["x32", "x64"])
+@pytest.fixture
 def x64_or_not(request):
     with jax.enable_x64(request.param):
         yield request.param
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.sampled
+@pytest.mark.parametrize(
+    ("dtype", "x64_or_not"),
+    sampled(
+        itertools.product(DTYPES, (False, True)),
+        [(d, x64) for d in DTYPES for x64 in (False, True) if x64 or d in WIDE],
+    ),
+    indirect=["x64_or_not"],
+)
 def test_every_dtype_is_taken_and_given(dtype, x64_or_not):
     x = jnp.asarray(values(dtype))  # canonical: without x64, 32 bits wide
     assert x64_or_not or str(x.dtype) not in WIDE
@@ -54,6 +63,7 @@ def test_every_dtype_is_taken_and_given(dtype, x64_or_not):
     assert len(kernels(lowered(f, x))) == 1
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dtype", [d for d in DTYPES if d != "bool"])
 def test_arithmetic_is_that_of_jax(dtype, x64):
     x = jnp.asarray(values(dtype))
@@ -65,7 +75,8 @@ def test_arithmetic_is_that_of_jax(dtype, x64):
         same(actual, expected)
 
 
-@pytest.mark.parametrize("first", DTYPES)
+@pytest.mark.sampled
+@pytest.mark.parametrize("first", sampled(DTYPES, sampling.DTYPES))
 def test_every_dtype_meets_every_other(first, x64):
     """With the dtype that ``jax.numpy`` promotes to, and its refusal where it refuses."""
     f = je.elementwise(lambda x, y: jnp.add(x, y))

@@ -64,7 +64,7 @@ def test_dtypes_that_kernels_do_not_take(call, lowering, dtype):
     assert "lowering='xla'" in str(error.value)
 
 
-@pytest.mark.parametrize("lowering", ["auto", "kernel", "xla"])
+@pytest.mark.parametrize("lowering", ["auto", "kernel"])
 @PLATFORMS_ARE_ALIKE
 def test_typed_keys_are_no_numbers(call, lowering):
     f = je.elementwise(lambda k: jax.random.uniform(k), lowering=lowering)
@@ -129,7 +129,7 @@ def test_a_function_that_returns_no_numbers(value, shown):
 
 @pytest.mark.parametrize("make", [jnp.ones, np.ones], ids=["jax", "numpy"])
 @pytest.mark.parametrize("shape", [(65,), (5, 13), (1000, 1000)], ids=str)
-@pytest.mark.parametrize("lowering", ["auto", "xla"])
+@pytest.mark.parametrize("lowering", ["auto", "kernel"])
 @PLATFORMS_ARE_ALIKE
 def test_a_captured_array_of_more_than_64_entries(call, make, shape, lowering):
     w = make(shape, np.float32)
@@ -187,7 +187,7 @@ def test_a_derivative_rule_that_captures_a_large_or_a_traced_array():
     np.testing.assert_array_equal(gradient(jnp.ones(64)), [64, 64, 64])
     with pytest.raises(ValueError, match=rf"{who} \(65,\) .* more than the 64 entries"):
         gradient(jnp.ones(65))
-    with pytest.raises(ValueError, match=rf"{who} \(4,\) .* not known"):
+    with pytest.raises(ValueError, match=r"captures an array of shape \(4,\) .* not known"):
         jax.jit(gradient)(jnp.ones(4))
 
 
@@ -279,6 +279,7 @@ def test_operations_without_a_kernel_are_refused_on_every_platform(
     assert "lowering='xla'" in message
 
 
+@pytest.mark.sampled
 @UNSUPPORTED
 def test_operations_without_a_kernel_run_as_xla_operations(fun, what, where, rng):
     del what, where

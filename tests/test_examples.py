@@ -11,6 +11,8 @@ import sys
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
+# Most programs run whole in these tests; by default they are lowered, and the first ones run.
+exhaustive = pytest.mark.exhaustive
 
 
 def start(*arguments, cwd=ROOT, **environment):
@@ -41,6 +43,7 @@ def test_quickstart():
     assert re.search(r"float32 gradient +(XLA's operations|CUDA kernels: 1) ", output)
 
 
+@exhaustive
 def test_digits_learns_and_draws(tmp_path):
     picture = tmp_path / "digits.png"
     output = run("examples/digits.py", "--steps=100", "--seeds=2", "--quiet", "--output", picture)
@@ -72,6 +75,7 @@ def test_digits_refuses_no_steps():
     assert "invalid positive value: '0'" in done.stderr
 
 
+@exhaustive
 @pytest.mark.parametrize("mesh", ["explicit", "auto"])
 def test_adam(mesh):
     arguments = ("examples/adam.py", "--quick", "--mesh", mesh)
@@ -86,6 +90,7 @@ def test_adam(mesh):
     assert "786,436 of them reused for results" in output
 
 
+@exhaustive
 def test_adam_on_parts_by_kernels_in_place(host_compiler):
     output = run(
         "-W", "error", "examples/adam.py", "--quick", "--steps=20", "--mesh=auto",
@@ -99,7 +104,7 @@ def test_adam_on_parts_by_kernels_in_place(host_compiler):
     assert re.search(r"^  ours +kernels: 1 ", output, re.MULTILINE)
 
 
-@pytest.mark.parametrize("kind", ["explicit", "auto"])
+@pytest.mark.parametrize("kind", ["explicit", pytest.param("auto", marks=exhaustive)])
 def test_adam_is_one_kernel_per_array_on_each_device(kind):
     # Lowered for CUDA, which needs no GPU.
     program = f"""
@@ -124,6 +129,7 @@ print(traced.lower(lowering_platforms=("cuda",)).as_text())
     assert sum("tensor<8x96xf32>" in line for line in calls) == 1  # of 64 x 96 weights
 
 
+@exhaustive
 def test_kepler(tmp_path):
     picture = tmp_path / "kepler.png"
     output = run("-W", "error", "examples/kepler.py", "--quick", "--output", picture)
@@ -134,6 +140,7 @@ def test_kepler(tmp_path):
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
+@exhaustive
 def test_mandelbrot(tmp_path):
     picture = tmp_path / "mandelbrot.png"
     output = run("-W", "error", "examples/mandelbrot.py", "--quick", "--output", picture)
@@ -143,6 +150,7 @@ def test_mandelbrot(tmp_path):
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
+@exhaustive
 def test_implied_volatility(tmp_path):
     picture = tmp_path / "implied_volatility.png"
     output = run("-W", "error", "examples/implied_volatility.py", "--quick", "--output", picture)
@@ -152,6 +160,7 @@ def test_implied_volatility(tmp_path):
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
+@exhaustive
 def test_functors(host_compiler):
     output = run("-W", "error", "examples/functors.py", "--quick")
     assert output.count("agrees with NumPy\n") == 32
@@ -168,6 +177,7 @@ def test_apply2_needs_a_gpu():
     assert "needs a GPU" in done.stderr
 
 
+@exhaustive
 def test_apply2_measures(host_compiler):
     # On a CPU, where its numbers mean nothing.
     program = """
@@ -186,6 +196,7 @@ def test_launch_needs_a_gpu():
     assert "needs a GPU" in done.stderr
 
 
+@exhaustive
 def test_launch_measures(host_compiler):
     # On a CPU, where its numbers mean nothing.
     program = """
@@ -198,6 +209,7 @@ for row in (launch.chain(1 << 10, 3, 1), launch.eager(1 << 10, 3, 1)):
     assert lines == ["1024 ['XLA', 'ours'] True 3", "1024 ['XLA', 'ours'] True None"]
 
 
+@exhaustive
 def test_scaling_measures(tmp_path, host_compiler):
     # On CPUs, which share what they compute with.
     file = tmp_path / "scaling.json"
@@ -237,6 +249,7 @@ for function, count in (
     assert lines == ["1 False", "2 False", "1 False", "1 False"]
 
 
+@exhaustive
 def test_bandwidth_quick(tmp_path):
     file = tmp_path / "measurements.json"
     output = run("-W", "error", "benchmarks/bandwidth.py", "--quick", "--json", file)
@@ -249,6 +262,7 @@ def test_bandwidth_quick(tmp_path):
     assert all(row["ours_us"] > 0 and row["xla_us"] > 0 for row in rows)
 
 
+@exhaustive
 def test_first_call(tmp_path):
     file = tmp_path / "measurements.json"
     output = run("-W", "error", "benchmarks/first_call.py", "--json", file)
@@ -265,6 +279,7 @@ def test_first_call(tmp_path):
     assert not any(jit.values())
 
 
+@exhaustive
 def test_limits_small(tmp_path):
     file = tmp_path / "measurements.json"
     output = run("-W", "error", "benchmarks/limits.py", "--small", "--json", file)

@@ -214,11 +214,11 @@ def test_reports_are_read(tmp_path):
 
 
 def test_the_environment_is_that_of_the_build(tmp_path, monkeypatch):
-    monkeypatch.setenv("JEW_GPU_TESTS_ON", "cpu")
+    monkeypatch.setenv("EW_GPU_TESTS_ON", "cpu")
     monkeypatch.setenv("PYTHONPATH", "elsewhere")
     environment = gpu_check.environment(tmp_path)
     assert environment["PYTHONPATH"] == str(tmp_path)
-    assert "JEW_GPU_TESTS_ON" not in environment
+    assert "EW_GPU_TESTS_ON" not in environment
     assert environment["PATH"] == os.environ["PATH"]
 
 

@@ -11,9 +11,10 @@ from jax import lax
 from jax.sharding import NamedSharding, PartitionSpec
 from jax.test_util import check_grads
 from support import loops
+from support.sampling import sampled
 
 import jax_elementwise as je
-from jax_elementwise import _derivatives
+from jax_elementwise._functor import derivatives
 
 counting = je.elementwise(loops.kepler, name="counting")
 kepler = je.elementwise(lambda mean, e: loops.kepler(mean, e)[0], name="kepler")
@@ -57,7 +58,9 @@ def test_values_and_gradients_solve_keplers_equation(dtype, tolerance, x64):
         _close(jax.jit(gradient)(mean, e), _slopes(mean, e), tolerance)
 
 
-@PRECISIONS
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"), sampled([("float32", 1e-5), ("float64", 1e-12)], [("float64", 1e-12)])
+)
 def test_tangents_and_cotangents(dtype, tolerance, x64):
     mean, e = _orbits(dtype)
     by_mean, by_e = _slopes(mean, e)
@@ -103,6 +106,7 @@ def _exact_slopes(mean, e):
     return 1 / (1 - e * jnp.cos(anomaly)), jnp.sin(anomaly) / (1 - e * jnp.cos(anomaly))
 
 
+@pytest.mark.exhaustive
 def test_finite_differences_agree_to_third_order(x64):
     operands = tuple(x[::9] for x in _orbits())
     check_grads(kepler, operands, order=3, modes=["fwd", "rev"], atol=1e-4, rtol=1e-4, eps=1e-5)
@@ -263,6 +267,7 @@ def _total(f):
     return loss
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("make", "loop"), LOOPS)
 def test_values_and_derivatives_are_those_of_the_loop_written_out(make, loop, x64, rng):
     f, r = je.elementwise(make(lax.while_loop)), reference(make(loop))
@@ -315,6 +320,7 @@ def test_complex_functions_of_a_loop(fun, x64, rng):
         assert_same(actual, expected, 64)
 
 
+@pytest.mark.exhaustive
 def test_a_gradient_with_more_lanes_than_tables_have_entries(x64, rng):
     def fun(*xs):
         total = sum((j + 1) * x for j, x in enumerate(xs))
@@ -365,7 +371,7 @@ def test_operands_and_results_without_a_derivative(rng):
 # ---- What is derived, and how often --------------------------------------------------------------
 
 
-def test_a_custom_vjp_function_in_a_loop_goes_forward_only():
+def test_a_custom_vjp_function_in_a_loop():
     @jax.custom_vjp
     def sine(x):
         return jnp.sin(x)
@@ -378,8 +384,9 @@ def test_a_custom_vjp_function_in_a_loop_goes_forward_only():
     x = jnp.arange(3.0)
     f = je.elementwise(fun, name="f")
     np.testing.assert_allclose(f(x), jnp.sin(jnp.sin(jnp.sin(x))), rtol=1e-6)
-    with pytest.raises(NotImplementedError, match=r"'f' has a custom_vjp .* custom_jvp rule"):
-        jax.grad(lambda x: f(x).sum())(x)
+    gradient = jax.grad(lambda x: f(x).sum())(x)
+    expected = jax.grad(lambda x: jnp.sin(jnp.sin(jnp.sin(x))).sum())(x)
+    np.testing.assert_allclose(gradient, expected, rtol=1e-6)
 
 
 def test_derivatives_are_derived_once(monkeypatch):
@@ -388,8 +395,8 @@ def test_derivatives_are_derived_once(monkeypatch):
         return lowered(jax.grad(lambda *a: f(*a).sum(), (0, 1)), *_orbits("float32"))
 
     derived = []
-    real = _derivatives._derive
-    monkeypatch.setattr(_derivatives, "_derive", lambda *args: derived.append(args) or real(*args))
+    real = derivatives._derive
+    monkeypatch.setattr(derivatives, "_derive", lambda *args: derived.append(args) or real(*args))
     first = gradient()
     assert len(derived) == 2
     jax.clear_caches()
@@ -425,7 +432,7 @@ def test_sharded_operands_stay_where_they_are(x64):
     assert jax.jit(kepler)(mean, e).sharding.is_equivalent_to(mean.sharding, 1)
 
 
-def test_a_custom_vjp_function_inside_of_an_inner_one_is_refused_in_a_long_loop():
+def test_a_custom_vjp_function_inside_of_an_inner_one_in_a_long_loop():
     @jax.custom_vjp
     def sine(x):
         return jnp.sin(x)
@@ -433,6 +440,5 @@ def test_a_custom_vjp_function_inside_of_an_inner_one_is_refused_in_a_long_loop(
     sine.defvjp(lambda x: (jnp.sin(x), x), lambda x, ct: (ct * jnp.cos(x),))
     inner = je.elementwise(sine)
     f = je.elementwise(lambda x: lax.fori_loop(0, 20, lambda _, y: inner(y), x), name="outer")
-    assert f(1.0).shape == ()
-    with pytest.raises(NotImplementedError, match=r"outer.*custom_vjp function and a loop"):
-        jax.grad(f)(1.0)
+    expected = jax.grad(lambda x: lax.scan(lambda y, _: (jnp.sin(y), None), x, None, 20)[0])(1.0)
+    np.testing.assert_allclose(jax.grad(f)(1.0), expected, rtol=1e-6)

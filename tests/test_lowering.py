@@ -1,5 +1,6 @@
 """What becomes of a call: one custom call for CUDA, XLA's operations elsewhere and on request."""
 
+import itertools
 import json
 import re
 import warnings
@@ -10,10 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from cases import SMOOTH, TARGET, assert_same, kernels, lowered, random_array, run_python
+from jax import lax
 
 import jax_elementwise as je
 from jax_elementwise import _extension, _runtime
-from jax_elementwise._lowering import cuda, rule
+from jax_elementwise._lowering import platforms
 
 
 def tanh_product(x, y):
@@ -54,9 +56,10 @@ def test_the_attributes_are_all_that_the_runtime_reads(xy):
     found = attributes(lowered(F, *xy))
     assert set(found) == {
         "format", "digest", "source", "name", "options", "groups", "spans", "pack", "index_bits",
+        "operand_dtypes", "result_dtypes",
     }  # fmt: skip
-    assert found["format"] == "1 : i64"
-    assert re.fullmatch(r'"[0-9a-f]{32}"', found["digest"])
+    assert found["format"] == "2 : i64"
+    assert re.fullmatch(r'"[0-9a-f]{64}"', found["digest"])
     assert re.fullmatch(r'"ew_tanh_product_[0-9a-f]{8}"', found["name"])
     assert found["pack"] == "4 : i64"
     assert found["index_bits"] == "32 : i64"
@@ -217,6 +220,20 @@ def test_the_xla_lowering_makes_no_custom_call(xy, monkeypatch):
     assert "custom_call" in lowered(lambda x, y: f(x, y), *xy)
 
 
+@pytest.mark.parametrize("given", list(itertools.product([True, False], repeat=3)))
+def test_clamp_of_arrays_beside_scalars(given, xy):
+    """``jax.vmap`` of it does not take every mixture of the two, also not where it is in a loop."""
+    arrays = (xy[0] - 0.5, xy[0][::-1], xy[0] * 0 + 0.5)
+    operands = [a if is_array else a[0, 0] for a, is_array in zip(arrays, given, strict=True)]
+
+    def clamped(low, x, high):
+        return lax.fori_loop(0, 2, lambda _, c: lax.clamp(low, c, high), x)
+
+    for fun in (lax.clamp, clamped):
+        actual = je.elementwise(fun, lowering="xla")(*operands)
+        np.testing.assert_array_equal(actual, np.minimum(np.maximum(*operands[:2]), operands[2]))
+
+
 def test_names_are_in_the_metadata_of_a_program(xy):
     def f(x, y):
         with jax.named_scope("my_scope"):
@@ -241,8 +258,8 @@ def pretend(monkeypatch):
                 raise outcome
 
         compiled = []
-        rule._warn_once.cache_clear()
-        monkeypatch.setattr(cuda, "_local_architectures", lambda: (90, 80, 90))
+        platforms._warn_once.cache_clear()
+        monkeypatch.setattr(platforms, "_local_architectures", lambda: (90, 80, 90))
         monkeypatch.setattr(_extension, "compile", compile_kernel)
         return compiled
 
@@ -285,12 +302,41 @@ def test_failures_that_are_no_lack_of_a_compiler_are_errors(xy, pretend, kind, l
         lowered(f, *xy)
 
 
-@pytest.mark.parametrize("lowering", ["auto", "kernel"])
-def test_a_kernel_that_does_not_compile_is_our_exception(xy, pretend, lowering):
+def test_a_kernel_that_does_not_compile_is_our_exception(xy, pretend):
     pretend(je.CompileError("the kernel does not compile:\nline 3"))
-    f = je.elementwise(tanh_product, lowering=lowering)
-    with warnings.catch_warnings(), pytest.raises(je.CompileError, match="line 3"):
+    f = je.elementwise(tanh_product, lowering="kernel")
+    with pytest.raises(je.CompileError, match="line 3"):
         lowered(f, *xy)
+
+
+def test_a_kernel_of_ours_that_does_not_compile_is_a_warning_with_auto(xy, pretend):
+    pretend(je.CompileError("the kernel does not compile:\nline 3"))
+    message = r"(?s)kernel that was generated for 'tanh_product', .* report .*cuda_source.*line 3"
+    with pytest.warns(UserWarning, match=message) as caught:
+        texts = [lowered(lambda x, y: F(x, y), *xy) for _ in range(2)]
+    assert len(caught) == 1
+    assert all("stablehlo.tanh" in text and "custom_call" not in text for text in texts)
+
+
+def test_so_is_that_of_a_derivative(xy, pretend):
+    pretend(je.CompileError("line 3"))
+    x, y = xy
+    gradient = jax.grad(lambda x: F(x, y).sum())
+    with pytest.warns(
+        UserWarning, match="generated for (a derivative of )?'tanh_product'"
+    ) as caught:
+        assert "custom_call" not in lowered(gradient, x)
+    assert any("a derivative of" in str(w.message) for w in caught)
+
+
+@pytest.mark.parametrize("mixed", [False, True])
+def test_users_cuda_that_does_not_compile_is_an_error_with_auto(xy, pretend, mixed):
+    pretend(je.CompileError("line 3"))
+    source = je.cuda_functor("x * y", inputs="float x, float y", outputs="float",
+                             reference=lambda x, y: x * y)  # fmt: skip
+    f = je.elementwise(lambda x, y: source(x, y) + 1) if mixed else source
+    with pytest.raises(je.CompileError, match="line 3"):
+        lowered(lambda x, y: f(x, y), *xy)
 
 
 def test_the_compilers_message_is_in_the_exception(nvrtc):

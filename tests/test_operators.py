@@ -9,10 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from cases import kernels, lowered
-from support import reference, ulp
+from support import reference, sampling, ulp
+from support.sampling import sampled
 
 import jax_elementwise as je
-from jax_elementwise._codegen.primitives import OPERATORS
+from jax_elementwise._codegen.rules.operators import OPERATORS
 from jax_elementwise._codegen.types import DTYPES
 
 # XLA cannot compile these for CPUs.
@@ -31,7 +32,8 @@ def _functions(dtype):
     }
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.sampled
+@pytest.mark.parametrize("dtype", sampled(DTYPES, sampling.DTYPES))
 def test_every_operator_is_that_of_lax(dtype, rng, x64):
     functions = _functions(dtype)
     assert len(functions) >= 10
@@ -52,6 +54,7 @@ def test_every_operator_is_that_of_lax(dtype, rng, x64):
         assert not bad.any(), name
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_every_operator_becomes_one_kernel_on_cuda(dtype, x64):
     functions = _functions(dtype)

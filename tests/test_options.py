@@ -15,16 +15,31 @@ import jax_elementwise as je
 # ---- Settings of JAX -----------------------------------------------------------------------------
 
 
-def test_works_where_rank_promotion_is_an_error(rng):
+def test_rank_promotion_is_what_the_user_says(rng):
     x, w = random_array(rng, (3, 4)), random_array(rng, (4,))
-    f = je.elementwise(lambda x, w: jnp.tanh(x) * w)
+    f = je.elementwise(lambda x, w: jnp.tanh(x) * w, name="f")
+    message = (
+        r"'f' have different numbers of dimensions, x: \(3, 4\), w: \(4,\), .* is '{}'.*x\[None\]"
+    )
+    with (
+        jax.numpy_rank_promotion("raise"),
+        pytest.raises(ValueError, match=message.format("raise")),
+    ):
+        f(x, w)
+    with jax.numpy_rank_promotion("warn"), pytest.warns(UserWarning, match=message.format("warn")):
+        f(x, w)
+
+
+def test_works_where_rank_promotion_is_an_error(rng):
+    x, w = random_array(rng, (3, 4)), random_array(rng, (1, 4))
+    f = je.elementwise(lambda x, w, s: jnp.tanh(x) * w * s)
     with jax.numpy_rank_promotion("raise"):
-        value, gradients = jax.value_and_grad(lambda x, w: f(x, w).sum(), (0, 1))(x, w)
-        batched = jax.vmap(f, (0, None))(x, w)
-        tangent = jax.jvp(f, (x, w), (x, w))[1]
-    assert gradients[1].shape == (4,)
-    assert_same(value, (jnp.tanh(x) * w).sum(), eps=32)
-    assert_same(batched, jnp.tanh(x) * w)
+        value, gradients = jax.value_and_grad(lambda x, w: f(x, w, 2.0).sum(), (0, 1))(x, w)
+        batched = jax.vmap(lambda x, w: f(x, w, 2.0), (0, None))(x, w[0])
+        tangent = jax.jvp(lambda x, w: f(x, w, 2.0), (x, w), (x, w))[1]
+    assert gradients[1].shape == (1, 4)
+    assert_same(value, 2 * (jnp.tanh(x) * w).sum(), eps=32)
+    assert_same(batched, 2 * jnp.tanh(x) * w)
     assert tangent.shape == (3, 4)
 
 

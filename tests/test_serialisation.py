@@ -23,6 +23,9 @@ KINDS = pytest.mark.parametrize("kind", [AxisType.Explicit, AxisType.Auto], ids=
 # What the documentation names.
 ALLOWED = [jax.export.DisabledSafetyCheck.custom_call("jax_elementwise_kernel")]
 
+# For processes that run programs of this one.
+TRUST = {"JAX_ELEMENTWISE_TRUST_PROGRAMS": "1"}
+
 
 def reference(x, w):
     return jnp.tanh(x * w) + w, x - w
@@ -98,7 +101,7 @@ def test_an_executable_moves_to_another_process(xw, tmp_path):
     np.savez(tmp_path / "operands.npz", *xw)
     code = _LOAD.format(path=str(tmp_path / "program"), operands=str(tmp_path / "operands.npz"))
     one = {"XLA_FLAGS": "", "JAX_ELEMENTWISE_CACHE_DIR": ""}
-    printed = run_python(code, JAX_PLATFORMS="cpu", **one)
+    printed = run_python(code, JAX_PLATFORMS="cpu", **one, **TRUST)
     for mine, theirs in zip(json.loads(printed), F(*xw), strict=True):
         np.testing.assert_array_equal(np.float32(mine), theirs)
 
@@ -142,12 +145,13 @@ def test_an_export_brings_its_kernel_to_another_process(xw, tmp_path):
     np.savez(tmp_path / "operands.npz", *xw)
     code = _IMPORT.format(path=str(tmp_path / "program"), operands=str(tmp_path / "operands.npz"))
     caches = {"JAX_ELEMENTWISE_CACHE_DIR": str(tmp_path / "kernels")}
-    values, compilations = json.loads(run_python(code, JAX_PLATFORMS="cpu", **caches))
+    values, compilations = json.loads(run_python(code, JAX_PLATFORMS="cpu", **caches, **TRUST))
     assert compilations == 1
     for mine, theirs in zip(values, F(*xw), strict=True):
         np.testing.assert_array_equal(np.float32(mine), theirs)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("lowering", ["auto", "kernel", "xla"])
 @TRANSFORMATIONS
 def test_symbolic_dimensions(transform, lowering, rng):

@@ -2,9 +2,11 @@
 
 import functools
 import locale
+import os
 import re
 import shutil
 import subprocess
+import sys
 
 import jax.numpy as jnp
 import pytest
@@ -86,15 +88,34 @@ print(compile_(*{kernel!r})[:4])
     assert run(code).split("\n")[:2] == ["True", r"b'\x7fELF'"]
 
 
-def test_without_nvrtc_the_message_says_where_it_comes_from(monkeypatch):
+@pytest.fixture
+def not_in_site_packages(monkeypatch):
+    """Where `cuda-pathfinder` finds no NVRTC."""
+
     def missing(name):
         raise pathfinder.DynamicLibNotFoundError(name)
 
     monkeypatch.setattr(pathfinder, "load_nvidia_dynamic_lib", missing)
-    with pytest.raises(
-        RuntimeError, match=r"^NVRTC, .* is not installed\. It comes with jax\[cuda12\]"
-    ):
+
+
+def test_without_nvrtc_the_message_says_where_it_comes_from(not_in_site_packages, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    message = r"is not installed. It comes with jax\[cuda12\].* package nvidia-cuda-nvrtc"
+    with pytest.raises(RuntimeError, match=message):
         _extension._find_nvrtc()
+
+
+def test_nvrtc_in_a_package_on_the_path(not_in_site_packages, monkeypatch, tmp_path):
+    """By PYTHONPATH or a .pth file, as JAX finds its own."""
+    for folder, version in (("cuda_nvrtc", 12), ("cu13", 13)):
+        library = tmp_path / "nvidia" / folder / "lib" / f"libnvrtc.so.{version}"
+        library.parent.mkdir(parents=True)
+        library.touch()
+        (library.parent / f"libnvrtc-builtins.so.{version}.0").touch()
+    for name in [name for name in sys.modules if name.partition(".")[0] == "nvidia"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    assert _extension._find_nvrtc() == str(tmp_path / "nvidia/cu13/lib/libnvrtc.so.13")
 
 
 REPORT = """
@@ -129,17 +150,28 @@ def test_a_compiler_without_its_companion_is_unavailable(directory, tmp_path):
     assert re.match(r"Unavailable NVRTC is incomplete: .*libnvrtc-builtins", printed, re.DOTALL)
 
 
+FAILED = "nvrtcCompileProgram failed: a failure that a test asked for\nthe log"
+
+
 @pytest.mark.parametrize(
     ("result", "expected"),
     [(6, "CompilationFailure the log"), (7, "Unavailable NVRTC is incomplete: the log"),
-     (11, "RuntimeFailure nvrtcCompileProgram failed: a failure that a test asked for"),
-     (5, "RuntimeFailure nvrtcCompileProgram failed: a failure that a test asked for")],
+     (11, f"CompilationFailure {FAILED}"), (5, f"CompilationFailure {FAILED}")],
     ids=["source", "builtins", "internal", "option"],
 )  # fmt: skip
 def test_failures_are_told_apart(result, expected, directory):
     printed = run(REPORT, nvrtc=fake_nvrtc(), FAKE_NVRTC_RESULT=str(result))
     assert printed == f"{expected}\n"
     assert not entries(directory)
+
+
+def test_a_log_that_is_not_utf8(directory):
+    log = os.fsdecode(b"na\xe9 \xff\xc3\xa9")
+    code = REPORT.replace("print(type(error)", "print(ascii(error)) or print(type(error)")
+    for result in ("6", "7", "11"):
+        settings = {"FAKE_NVRTC_RESULT": result, "FAKE_NVRTC_LOG": log, "PYTHONIOENCODING": "utf-8"}
+        printed = run(code, nvrtc=fake_nvrtc(), **settings)
+        assert r"na\ufffd \ufffd\xe9" in printed
 
 
 def test_an_interrupt_says_nothing_of_the_compiler(directory):
@@ -158,14 +190,14 @@ print(compile_("k", "text")[:2])
     assert run(code) == "now\nnow\nb'--'\n"
 
 
-def test_auto_falls_back_where_the_compiler_is_missing_and_nowhere_else(directory):
+def test_auto_falls_back_where_the_compiler_is_missing_or_fails(directory):
     code = f"""
 import os, re, warnings
 import jax, jax.numpy as jnp
 import jax_elementwise as je
 from jax_elementwise import _runtime
-from jax_elementwise._lowering import cuda
-cuda._local_architectures = lambda: (90,)
+from jax_elementwise._lowering import platforms
+platforms._local_architectures = lambda: (90,)
 def lower(lowering):
     f = je.elementwise(lambda x: jnp.tanh(x) + 1, lowering=lowering)
     traced = jax.jit(lambda x: f(x)).trace(jnp.ones(3))
@@ -186,8 +218,8 @@ for result in ("7", "11", "6", "0"):
     assert run_python(code).splitlines() == [
         "xla 1", "Unavailable 0",
         "xla 1", "Unavailable 0",
-        "RuntimeFailure 0", "RuntimeFailure 0",
-        "CompileError 0", "CompileError 0",
+        "xla 1", "CompileError 0",
+        "xla 1", "CompileError 0",
         "kernel 0", "kernel 0",
     ]  # fmt: skip
 

@@ -38,7 +38,7 @@ from gpu import device  # noqa: E402
 from support import reference  # noqa: E402
 
 import jax_elementwise as je  # noqa: E402
-from jax_elementwise._codegen.primitives import OPERATORS, Operator  # noqa: E402
+from jax_elementwise._codegen.rules.operators import OPERATORS, Operator  # noqa: E402
 from jax_elementwise._codegen.types import DTYPES  # noqa: E402
 
 OUTPUT = ROOT / "docs" / "accuracy.json"

@@ -132,7 +132,7 @@ def environment(directory: pathlib.Path) -> dict[str, str]:
 
 
 # With these set, kernels would not be tested.
-_DROPPED = {"JAX_ELEMENTWISE_LOWERING", "JAX_PLATFORMS", "JEW_GPU_TESTS_ON"}
+_DROPPED = {"JAX_ELEMENTWISE_LOWERING", "JAX_PLATFORMS", "EW_GPU_TESTS_ON"}
 
 
 # ---- Testing -------------------------------------------------------------------------------------

@@ -18,12 +18,13 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from jax_elementwise._codegen import control, primitives
-from jax_elementwise._codegen.arrays import ARRAYS
-from jax_elementwise._codegen.parametric import PARAMETRIC
-from jax_elementwise._codegen.primitives import MEANINGS, OPERATORS, Operator
+from jax_elementwise._codegen import fusion
+from jax_elementwise._codegen.registry import names_of
+from jax_elementwise._codegen.rules import operators
+from jax_elementwise._codegen.rules.operators import MEANINGS, OPERATORS, Operator
 from jax_elementwise._codegen.types import DTYPES, DType
-from jax_elementwise._table import MAX_ELEMENTS
+from jax_elementwise._functor.constants import MAX_ELEMENTS
+from jax_elementwise._functor.jaxprs import WRAPPERS
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "operators.md"
@@ -136,7 +137,9 @@ RULES: dict[str, tuple[str, str]] = {
 GROUPS: dict[str, str] = {
     "reshape squeeze broadcast_in_dim transpose rev slice pad concatenate stack unstack split "
     "tile": "cost nothing: elements change their places when the code is written",
-    "iota table": "numbers that are known when the code is written: `jnp.arange`, captured tables",
+    "iota constant_array": (
+        "numbers that are known when the code is written: `jnp.arange`, captured tables"
+    ),
     "reduce_sum reduce_prod reduce_max reduce_min reduce_and reduce_or reduce_xor": (
         "from the first element to the last"
     ),
@@ -150,6 +153,9 @@ GROUPS: dict[str, str] = {
     ),
 }
 
+# What users do not know by these names.
+UNLISTED = {*WRAPPERS, "optimization_barrier", fusion.sine_and_cosine_p.name, "cuda_functor"}
+
 # What holds other functions.
 CONTROL: dict[str, tuple[str, str]] = {
     "cond": (
@@ -157,6 +163,7 @@ CONTROL: dict[str, tuple[str, str]] = {
         "a branch: what an element does not choose, it does not compute; an index out of range is "
         "moved into it",
     ),
+    "elementwise": ("a function of this package", "written out"),
     "scan": (
         "`lax.scan`, `lax.fori_loop`",
         f"a loop; written out if it scans over something (up to {MAX_ELEMENTS} steps) or is short; "
@@ -166,7 +173,6 @@ CONTROL: dict[str, tuple[str, str]] = {
         "`lax.while_loop`, `lax.fori_loop`",
         "a loop that each element leaves on its own; what goes around is rounded to its dtype",
     ),
-    "elementwise": ("a function of this package", "written out"),
 }
 
 
@@ -175,7 +181,7 @@ CONTROL: dict[str, tuple[str, str]] = {
 
 def sections() -> Iterator[tuple[str, list[Operator]]]:
     """The groups of rows, by the comments that head them in the table's source."""
-    source = pathlib.Path(primitives.__file__).read_text(encoding="utf-8")
+    source = pathlib.Path(operators.__file__).read_text(encoding="utf-8")
     table = source[source.index("_ROWS = (") : source.index("\nOPERATORS")]
     pattern = r"^    # (?P<title>.*)\.$|^    Operator\(\s*\"(?P<row>\w+)\""
     found: list[tuple[str, list[Operator]]] = []
@@ -289,19 +295,20 @@ def _described(names: Iterable[str], described: Iterable[str], where: str) -> No
 
 
 def _rules() -> Iterator[str]:
-    _described(PARAMETRIC, RULES, "RULES")
+    parametric = [name for name in names_of("scalar") if name not in OPERATORS]
+    _described(parametric, RULES, "RULES")
     yield "## With parameters\n"
-    rows = [[f"`{name}`", *RULES[name]] for name in PARAMETRIC]
+    rows = [[f"`{name}`", *RULES[name]] for name in parametric]
     yield from table(["primitive", "in JAX", "meaning"], rows)
-    _described(ARRAYS, [name for names in GROUPS for name in names.split()], "GROUPS")
+    _described(names_of("array"), [name for names in GROUPS for name in names.split()], "GROUPS")
     yield "## Small arrays inside of a function\n"
     rows = [
         [", ".join(f"`{name}`" for name in names.split()), text] for names, text in GROUPS.items()
     ]
     yield from table(["primitives", "meaning"], rows)
-    _described(control.CONTROL, CONTROL, "CONTROL")
+    _described(set(names_of("")) - UNLISTED, CONTROL, "CONTROL")
     yield "## Control flow\n"
-    rows = [[f"`{name}`", *CONTROL[name]] for name in control.CONTROL]
+    rows = [[f"`{name}`", *CONTROL[name]] for name in CONTROL]
     yield from table(["primitive", "in JAX", "meaning"], rows)
     yield "Nested `jit`, `jax.checkpoint`, `custom_jvp` and `custom_vjp` are written out.\n"
 

@@ -6,6 +6,11 @@
 
 namespace jax_elementwise::runtime {
 
+// The options that a kernel may have, as NVRTC calls them.
+constexpr const char kFastMath[] = "--use_fast_math";
+// So that users need not write __device__.
+constexpr const char kDeviceByDefault[] = "--device-as-default-execution-space";
+
 // What to compile, and how. Everything that can change the result is here.
 struct CompileRequest {
   std::string source;

@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -16,7 +17,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kMagic = "jax_elementwise kernel, format 1\n";
+constexpr std::string_view kMagic = "jax_elementwise kernel, format 2\n";
+constexpr size_t kMaxEntry = size_t{1} << 30;  // nothing that was compiled is near it
 
 std::string environment(const char* name) {
   const char* value = std::getenv(name);
@@ -39,12 +41,15 @@ bool is_entry_name(const std::string& name) {
   return suffix.empty() || (suffix.size() == 11 && suffix.compare(0, 5, ".tmp.") == 0);
 }
 
-// Everything of an entry but its payload: the magic, both lengths, the checksum, the key.
-std::string preamble(std::string_view key, std::string_view payload) {
+constexpr size_t kChecksum = 17;  // digits and the line's end
+
+// Everything of an entry before its key and its payload: the magic, both lengths, the checksum of
+// the payload; all of the same length, whatever the numbers are.
+std::string header(size_t key_size, size_t payload_size, std::uint64_t checksum) {
   char numbers[80];
-  std::snprintf(numbers, sizeof(numbers), "%zu %zu %016llx\n", key.size(), payload.size(),
-                static_cast<unsigned long long>(fnv1a(payload)));
-  return std::string(kMagic) + numbers + std::string(key);
+  std::snprintf(numbers, sizeof(numbers), "%016zx %016zx %016llx\n", key_size, payload_size,
+                static_cast<unsigned long long>(checksum));
+  return std::string(kMagic) + numbers;
 }
 
 bool write_all(int file, std::string_view bytes) {
@@ -56,32 +61,41 @@ bool write_all(int file, std::string_view bytes) {
   return true;
 }
 
-// Machine code is run, so what somebody else wrote, or could have changed, is no entry.
-bool is_trusted(int file) {
+// The size of a file that may be an entry, else 0. Machine code is run, so what somebody else
+// wrote, or could have changed, is none.
+size_t trusted_size(int file) {
   struct stat status;
-  if (::fstat(file, &status) != 0) return false;
-  return S_ISREG(status.st_mode) && (status.st_uid == ::geteuid() || status.st_uid == 0) &&
-         (status.st_mode & (S_IWGRP | S_IWOTH)) == 0;
+  if (file < 0 || ::fstat(file, &status) != 0) return 0;
+  const bool is_trusted = S_ISREG(status.st_mode) &&
+                          (status.st_uid == ::geteuid() || status.st_uid == 0) &&
+                          (status.st_mode & (S_IWGRP | S_IWOTH)) == 0;
+  return is_trusted ? static_cast<size_t>(status.st_size) : 0;
 }
 
-// Empty where it cannot be read.
-std::string read_all(int file) {
-  std::string content;
-  char buffer[1 << 16];
-  for (;;) {
-    const ssize_t count = ::read(file, buffer, sizeof(buffer));
-    if (count < 0) return {};
-    if (count == 0) return content;
-    content.append(buffer, static_cast<size_t>(count));
+// Closes the file on every path.
+struct File {
+  explicit File(const fs::path& path)
+      : descriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {}
+  ~File() {
+    if (descriptor >= 0) ::close(descriptor);
   }
-}
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
 
-// Empty where the file cannot be read, or must not be.
-std::string read_trusted(const fs::path& path) {
-  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (file < 0) return {};
-  std::string content = is_trusted(file) ? read_all(file) : std::string();
-  ::close(file);
+  const int descriptor;
+};
+
+// The next bytes of the file, or fewer where it ends.
+std::string read_next(int file, size_t size) {
+  std::string content(size, '\0');
+  size_t done = 0;
+  while (done < size) {
+    const ssize_t count = ::read(file, content.data() + done, size - done);
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) break;
+    done += static_cast<size_t>(count);
+  }
+  content.resize(done);
   return content;
 }
 
@@ -107,30 +121,41 @@ std::string cache_directory() {
 
 std::optional<std::string> read_cache(std::string_view key) {
   if (cache_directory().empty()) return std::nullopt;
-  const std::string entry = read_trusted(entry_path(key));
-  // The payload's length and checksum are in the preamble, so a candidate payload is checked by
-  // writing the preamble it would have.
-  if (entry.size() < kMagic.size()) return std::nullopt;
-  const size_t header_end = entry.find('\n', kMagic.size());
-  if (header_end == std::string::npos) return std::nullopt;
-  const size_t payload_begin = header_end + 1 + key.size();
-  if (payload_begin > entry.size()) return std::nullopt;
-  std::string payload = entry.substr(payload_begin);
-  if (entry.compare(0, payload_begin, preamble(key, payload)) != 0) return std::nullopt;
-  return payload;
+  const File file(entry_path(key));
+  const size_t size = trusted_size(file.descriptor);
+  const size_t before_payload = header(0, 0, 0).size() + key.size();
+  if (size < before_payload || size > kMaxEntry) return std::nullopt;
+  const size_t payload_size = size - before_payload;
+  // All but the checksum is known before the payload is read, which may be long.
+  const std::string found = read_next(file.descriptor, before_payload);
+  const std::string expected = header(key.size(), payload_size, 0).append(key);
+  const size_t checksum = expected.size() - key.size() - kChecksum;
+  if (found.size() != before_payload || found.compare(0, checksum, expected, 0, checksum) != 0 ||
+      found.compare(checksum + kChecksum, key.size(), key) != 0) {
+    return std::nullopt;
+  }
+  std::string payload = read_next(file.descriptor, payload_size);
+  const std::string complete = header(key.size(), payload.size(), fnv1a(payload)).append(key);
+  return found == complete ? std::optional<std::string>(std::move(payload)) : std::nullopt;
 }
 
 bool write_cache(std::string_view key, std::string_view payload) {
+  const std::string first = header(key.size(), payload.size(), fnv1a(payload));
+  if (first.size() + key.size() + payload.size() > kMaxEntry) return false;
   if (cache_directory().empty() || !create_directory(cache_directory())) return false;
   const fs::path target = entry_path(key);
   std::string temporary = target.string() + ".tmp.XXXXXX";
   const int file = ::mkstemp(temporary.data());  // readable by its owner alone
   if (file < 0) return false;
-  const bool written = write_all(file, preamble(key, payload)) && write_all(file, payload);
+  const bool written = write_all(file, first) && write_all(file, key) && write_all(file, payload);
   const bool closed = ::close(file) == 0;
   if (written && closed && std::rename(temporary.c_str(), target.c_str()) == 0) return true;
   ::unlink(temporary.c_str());
   return false;
+}
+
+void remove_cache_entry(std::string_view key) {
+  if (!cache_directory().empty()) ::unlink(entry_path(key).c_str());
 }
 
 void remove_cache_entries() {

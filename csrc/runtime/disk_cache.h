@@ -15,10 +15,14 @@ namespace jax_elementwise::runtime {
 // empty where there is none of these, or where the first is set to nothing: then nothing is cached.
 std::string cache_directory();
 
+// Reads the payload only where the entry is the key's and its size is as it says.
 std::optional<std::string> read_cache(std::string_view key);
 
 // Whether the entry was written.
 bool write_cache(std::string_view key, std::string_view payload);
+
+// Removes the entry of a key, if there is one.
+void remove_cache_entry(std::string_view key);
 
 // Removes entries, and temporary files that a killed process left behind; what has another name, or
 // is no file, stays. Whatever cannot be removed stays, too.

@@ -9,21 +9,21 @@ namespace {
 Driver load_driver() {
   const DynamicLibrary library("libcuda.so.1");
   Driver d;
-#define JEW_RESOLVE(name, symbol) library.resolve(d.name, symbol)
-  JEW_RESOLVE(cuInit, "cuInit");
-  JEW_RESOLVE(cuGetErrorString, "cuGetErrorString");
-  JEW_RESOLVE(cuDeviceGet, "cuDeviceGet");
-  JEW_RESOLVE(cuDeviceGetCount, "cuDeviceGetCount");
-  JEW_RESOLVE(cuDeviceGetAttribute, "cuDeviceGetAttribute");
-  JEW_RESOLVE(cuDevicePrimaryCtxGetState, "cuDevicePrimaryCtxGetState");
-  JEW_RESOLVE(cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain");
-  JEW_RESOLVE(cuCtxPushCurrent, "cuCtxPushCurrent_v2");
-  JEW_RESOLVE(cuCtxPopCurrent, "cuCtxPopCurrent_v2");
-  JEW_RESOLVE(cuLibraryLoadData, "cuLibraryLoadData");
-  JEW_RESOLVE(cuLibraryGetKernel, "cuLibraryGetKernel");
-  JEW_RESOLVE(cuKernelGetFunction, "cuKernelGetFunction");
-  JEW_RESOLVE(cuLaunchKernel, "cuLaunchKernel");
-#undef JEW_RESOLVE
+#define EW_RESOLVE(name, symbol) library.resolve(d.name, symbol)
+  EW_RESOLVE(cuInit, "cuInit");
+  EW_RESOLVE(cuGetErrorString, "cuGetErrorString");
+  EW_RESOLVE(cuDeviceGet, "cuDeviceGet");
+  EW_RESOLVE(cuDeviceGetCount, "cuDeviceGetCount");
+  EW_RESOLVE(cuDeviceGetAttribute, "cuDeviceGetAttribute");
+  EW_RESOLVE(cuDevicePrimaryCtxGetState, "cuDevicePrimaryCtxGetState");
+  EW_RESOLVE(cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain");
+  EW_RESOLVE(cuCtxPushCurrent, "cuCtxPushCurrent_v2");
+  EW_RESOLVE(cuCtxPopCurrent, "cuCtxPopCurrent_v2");
+  EW_RESOLVE(cuLibraryLoadData, "cuLibraryLoadData");
+  EW_RESOLVE(cuLibraryGetKernel, "cuLibraryGetKernel");
+  EW_RESOLVE(cuKernelGetFunction, "cuKernelGetFunction");
+  EW_RESOLVE(cuLaunchKernel, "cuLaunchKernel");
+#undef EW_RESOLVE
   library.resolve_if_present(d.cuFuncLoad, "cuFuncLoad");
   const CUresult result = d.cuInit(0);
   if (result != 0) {
@@ -57,7 +57,7 @@ int Driver::attribute(DeviceAttribute attribute, CUdevice device) const {
 int device_count() {
   try {
     int count = 0;
-    JEW_CUDA(cuDeviceGetCount, &count);
+    EW_CUDA(cuDeviceGetCount, &count);
     return count;
   } catch (const Error&) {
     return 0;
@@ -68,8 +68,8 @@ bool is_active(int ordinal) {
   CUdevice device = 0;
   unsigned flags = 0;
   int active = 0;
-  JEW_CUDA(cuDeviceGet, &device, ordinal);
-  JEW_CUDA(cuDevicePrimaryCtxGetState, device, &flags, &active);
+  EW_CUDA(cuDeviceGet, &device, ordinal);
+  EW_CUDA(cuDevicePrimaryCtxGetState, device, &flags, &active);
   return active != 0;
 }
 
@@ -79,11 +79,11 @@ int compute_capability(CUdevice device) {
 }
 
 ScopedContext::ScopedContext(int ordinal) {
-  JEW_CUDA(cuDeviceGet, &device_, ordinal);
+  EW_CUDA(cuDeviceGet, &device_, ordinal);
   CUcontext context = nullptr;
   // Retained for the life of the process, as XLA does: releasing it would destroy loaded kernels.
-  JEW_CUDA(cuDevicePrimaryCtxRetain, &context, device_);
-  JEW_CUDA(cuCtxPushCurrent, context);
+  EW_CUDA(cuDevicePrimaryCtxRetain, &context, device_);
+  EW_CUDA(cuCtxPushCurrent, context);
 }
 
 ScopedContext::~ScopedContext() {

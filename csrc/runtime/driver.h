@@ -51,7 +51,7 @@ const Driver& driver();
 // Throws Error{kInternal} naming the call and the driver's reason unless the result is success.
 void check(CUresult result, const char* call);
 
-#define JEW_CUDA(function, ...)                                                                 \
+#define EW_CUDA(function, ...)                                                                  \
   ::jax_elementwise::runtime::check(::jax_elementwise::runtime::driver().function(__VA_ARGS__), \
                                     #function)
 

@@ -4,17 +4,22 @@
 #include <stdexcept>
 #include <string>
 
+#include "utf8.h"
+
 namespace jax_elementwise::runtime {
 
 enum class Fault {
   kInvalidArgument,  // the caller's: a kernel that does not compile, buffers that do not fit it
   kUnavailable,      // the machine's: no driver, no compiler, no such GPU; thrown as Unavailable
   kInternal,         // ours
+  kUntrusted,        // a program that this process did not make and was not told to trust
 };
 
+// Messages may quote compilers and programs, which need not write UTF-8.
 class Error : public std::runtime_error {
  public:
-  Error(Fault fault, const std::string& message) : std::runtime_error(message), fault_(fault) {}
+  Error(Fault fault, const std::string& message)
+      : std::runtime_error(printable(message)), fault_(fault) {}
   Fault fault() const { return fault_; }
 
  private:
@@ -31,6 +36,12 @@ class CompileError : public Error {
 class Unavailable : public Error {
  public:
   explicit Unavailable(const std::string& message) : Error(Fault::kUnavailable, message) {}
+};
+
+// Ctrl-C, while somebody waits who cannot raise Python's exception.
+class Interrupted : public std::runtime_error {
+ public:
+  Interrupted() : std::runtime_error("interrupted") {}
 };
 
 }  // namespace jax_elementwise::runtime

@@ -5,63 +5,110 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cfenv>
 #include <chrono>
 #include <condition_variable>
+#include <cstdlib>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <new>
-#include <shared_mutex>
 #include <string>
 
 #include "error.h"
 #include "host_compiler.h"
 #include "kernel_cache.h"
-#include "process.h"
 
 namespace jax_elementwise::runtime {
 namespace {
 
 // ---- Loading ------------------------------------------------------------------------------------
 
-std::mutex loading_mutex;  // held for long; who executes does not wait for it
-std::shared_mutex table_mutex;
-std::map<std::string, HostFunction*, std::less<>> table;
+std::mutex loading_mutex;  // held for long
+std::mutex table_mutex;
+std::map<std::string, const HostKernel> table;  // by content
+
+const HostKernel* find(const std::string& content) {
+  const std::lock_guard<std::mutex> lock(table_mutex);
+  const auto found = table.find(content);
+  return found == table.end() ? nullptr : &found->second;
+}
+
+// Opens a file's library; null where it is none, with the reason.
+void* open_library(const std::string& path, std::string& reason) {
+  void* handle = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (const char* error = handle == nullptr ? ::dlerror() : nullptr) reason = error;
+  return handle;
+}
+
+bool write_all(int file, const std::string& bytes) {
+  size_t done = 0;
+  while (done < bytes.size()) {
+    const ssize_t count = ::write(file, bytes.data() + done, bytes.size() - done);
+    if (count <= 0) return false;
+    done += static_cast<size_t>(count);
+  }
+  return true;
+}
+
+// By a temporary file, which is gone once the library is open.
+void* open_from_disk(const std::string& library, std::string& reason) {
+  std::error_code error;
+  const std::filesystem::path parent = std::filesystem::temp_directory_path(error);
+  std::string path = (error ? "/tmp" : parent.string()) + "/jax_elementwise.XXXXXX.so";
+  const int file = ::mkstemps(path.data(), 3);
+  if (file < 0) return nullptr;
+  const bool is_written = write_all(file, library);
+  ::close(file);
+  void* handle = is_written ? open_library(path, reason) : nullptr;
+  ::unlink(path.c_str());
+  return handle;
+}
 
 // From memory, for where nothing in the directory of temporary files may be executed. The file
 // stays open: the name of a closed one would be taken for this library.
-void* open_from_memory(const std::string& library) {
+void* open_from_memory(const std::string& library, std::string& reason) {
   const int file = ::memfd_create("jax_elementwise", MFD_CLOEXEC);
   if (file < 0) return nullptr;
-  size_t done = 0;
-  while (done < library.size()) {
-    const ssize_t count = ::write(file, library.data() + done, library.size() - done);
-    if (count <= 0) break;
-    done += static_cast<size_t>(count);
-  }
-  const std::string path = "/proc/self/fd/" + std::to_string(file);
-  void* handle = done == library.size() ? ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL) : nullptr;
+  void* handle = nullptr;
+  if (write_all(file, library))
+    handle = open_library("/proc/self/fd/" + std::to_string(file), reason);
   if (handle == nullptr) ::close(file);
   return handle;
 }
 
-HostFunction* open_library(const std::string& library) {
+template <class Function>
+Function* symbol_of(void* handle, const char* name) {
+  void* symbol = ::dlsym(handle, name);
+  if (symbol == nullptr) throw BadImage(std::string("a compiled kernel has no ") + name);
+  return reinterpret_cast<Function*>(symbol);
+}
+
+std::vector<long long> describe(HostDescription& description) {
+  // A kernel may read scalars and its geometry before it describes itself.
+  alignas(16) static const unsigned char zeros[16] = {};
+  static const std::array<std::uint64_t, kMaxGeometryWords> geometry{};
+  const void* pointer = zeros;
+  std::array<void*, kMaxArrays + 1> parameters;
+  parameters.fill(&pointer);
+  parameters[0] = const_cast<std::uint64_t*>(geometry.data());
+  std::vector<long long> words(5 + 4 * kMaxArrays);
+  words.resize(static_cast<size_t>(description(parameters.data(), words.data())));
+  return words;
+}
+
+HostKernel load(const CompiledImage& image) {
   std::string reason = "unknown reason";
-  void* handle = nullptr;
-  {
-    const TemporaryDirectory directory;
-    const std::string path = directory.write("kernel.so", library);
-    handle = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (const char* error = handle == nullptr ? ::dlerror() : nullptr) reason = error;
-  }
-  if (handle == nullptr) handle = open_from_memory(library);
-  if (handle == nullptr) throw Error(Fault::kInternal, "cannot load a compiled kernel: " + reason);
-  auto* function = reinterpret_cast<HostFunction*>(::dlsym(handle, "jew_host_entry"));
-  if (function == nullptr) throw Error(Fault::kInternal, "a compiled kernel has no entry point");
+  void* handle = open_from_disk(image.bytes, reason);
+  if (handle == nullptr) handle = open_from_memory(image.bytes, reason);
+  if (handle == nullptr) throw BadImage("cannot load a compiled kernel: " + reason);
+  const HostKernel kernel{symbol_of<HostFunction>(handle, "ew_host_entry"),
+                          describe(*symbol_of<HostDescription>(handle, "ew_host_describe"))};
   count_load();
-  return function;
+  return kernel;
 }
 
 // ---- Running ------------------------------------------------------------------------------------
@@ -134,27 +181,24 @@ void ask_for_help(const std::shared_ptr<Work>& work, std::int64_t count, const H
 
 }  // namespace
 
-HostFunction* find_host_kernel(std::string_view digest) {
-  const std::shared_lock<std::shared_mutex> lock(table_mutex);
-  const auto found = table.find(digest);
-  return found == table.end() ? nullptr : found->second;
-}
-
-HostFunction* load_host_kernel(std::string_view digest, CompileRequest request) {
-  if (HostFunction* kernel = find_host_kernel(digest)) return kernel;
+const HostKernel& load_host_kernel(CompileRequest request) {
+  const std::string content = content_of(request);
   request.arch = kHostCpu;
-  const std::shared_ptr<const CompiledImage> image = get_image(request);
-  const std::lock_guard<std::mutex> loading(loading_mutex);
-  if (HostFunction* kernel = find_host_kernel(digest)) return kernel;
-  HostFunction* kernel = open_library(image->bytes);
-  const std::unique_lock<std::shared_mutex> lock(table_mutex);
-  return table[std::string(digest)] = kernel;
+  if (const HostKernel* known = find(content)) return *known;
+  // Without the lock, since compiling may wait for Python, which may wait for a thread.
+  return *load_image(request, [&](const CompiledImage& image) {
+    const std::lock_guard<std::mutex> lock(loading_mutex);
+    if (const HostKernel* known = find(content)) return known;
+    const HostKernel kernel = load(image);
+    const std::lock_guard<std::mutex> adding(table_mutex);
+    return &table.emplace(content, kernel).first->second;
+  });
 }
 
 void run_on_host(HostFunction* kernel, const Call& call, const Helpers& helpers) {
-  if (call.arrays[0].elements == 0) return;
   Parameters parameters(call);
   const std::int64_t packs = parameters.packs();
+  if (packs == 0) return;
   const std::int64_t chunk = chunk_size(packs, helpers.count + 1);
   const std::int64_t chunks = (packs + chunk - 1) / chunk;
   if (chunks == 1 || helpers.count == 0) {

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 #include <functional>
-#include <string_view>
+#include <vector>
 
 #include "compilation.h"
 #include "plan.h"
@@ -14,12 +14,16 @@ namespace jax_elementwise::runtime {
 // address.
 using HostFunction = void(void* const* parameters, long long begin, long long end);
 
-// The function that load_host_kernel put there for this digest, or null. Takes no exclusive lock.
-HostFunction* find_host_kernel(std::string_view digest);
+// Writes what the kernel was made for, as numbers (host_description.h); returns how many.
+using HostDescription = long long(void* const* parameters, long long* words);
 
-// Compiles (or finds) the kernel, loads it and remembers it under the digest, which must be one of
-// the request. It stays loaded. A second call is a look-up.
-HostFunction* load_host_kernel(std::string_view digest, CompileRequest request);
+struct HostKernel {
+  HostFunction* function;
+  std::vector<long long> description;
+};
+
+// Compiles (or finds) the kernel and loads it. It stays loaded. A second call is a look-up.
+const HostKernel& load_host_kernel(CompileRequest request);
 
 // Threads that may help the calling one.
 struct Helpers {

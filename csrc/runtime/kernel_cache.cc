@@ -1,6 +1,7 @@
 #include "kernel_cache.h"
 
 #include <algorithm>
+#include <chrono>
 #include <future>
 #include <map>
 
@@ -31,7 +32,7 @@ std::string nvrtc_identity(const CompileRequest& request) {
 
 // Everything that decides the machine code, so that no entry is ever taken for another.
 std::string cache_key(const CompileRequest& request) {
-  return "package " JEW_PACKAGE_VERSION "\nheaders " + std::to_string(headers_hash()) + "\n" +
+  return "package " EW_PACKAGE_VERSION "\nheaders " + std::to_string(headers_hash()) + "\n" +
          (is_for_host(request) ? "host " + host_compiler_identity(request)
                                : nvrtc_identity(request)) +
          "\nname " + request.name + "\n" + request.source;
@@ -41,7 +42,8 @@ std::string cache_key(const CompileRequest& request) {
 CompiledImage compile_or_read(const CompileRequest& request, const std::string& key) {
   if (std::optional<std::string> payload = read_cache(key); payload && !payload->empty()) {
     ++counters.disk_hits;
-    return {payload->substr(1), payload->front() == 'p'};
+    const bool is_ptx = payload->front() == 'p';
+    return {std::move(payload->erase(0, 1)), is_ptx};
   }
   CompiledImage image = is_for_host(request) ? host_compile(request) : nvrtc_compile(request);
   ++counters.compilations;
@@ -51,25 +53,80 @@ CompiledImage compile_or_read(const CompileRequest& request, const std::string& 
 
 using SharedImage = std::shared_ptr<const CompiledImage>;
 
+// Null where whoever compiled gave up, so that somebody else must.
+using FutureImage = std::shared_future<SharedImage>;
+
 std::mutex images_mutex;
-std::map<std::string, std::shared_future<SharedImage>> images;
+std::map<std::string, FutureImage> images;
+std::function<void()> interrupt_check = [] {};  // set before any thread compiles
+
+void forget_in_memory(const std::string& key) {
+  const std::lock_guard<std::mutex> lock(images_mutex);
+  images.erase(key);  // whoever waits for it has a share of its future
+}
+
+SharedImage compile_for_all(const CompileRequest& request, const std::string& key,
+                            std::promise<SharedImage>& promise) {
+  try {
+    auto image = std::make_shared<const CompiledImage>(compile_or_read(request, key));
+    promise.set_value(image);
+    return image;
+  } catch (const Error&) {
+    forget_in_memory(key);
+    promise.set_exception(std::current_exception());
+    throw;
+  } catch (...) {  // says nothing of the kernel: an interrupt, an exception of Python's
+    forget_in_memory(key);
+    promise.set_value(nullptr);
+    throw;
+  }
+}
+
+SharedImage wait_for(const FutureImage& future) {
+  while (future.wait_for(std::chrono::milliseconds(50)) != std::future_status::ready) {
+    interrupt_check();
+  }
+  return future.get();
+}
 
 // ---- Kernels on devices ------------------------------------------------------------------------
 
 std::mutex table_mutex;
-std::map<std::string, std::unique_ptr<Kernel>, std::less<>> table;
+std::map<std::string, std::unique_ptr<Kernel>> table;
+
+// Whether the driver says of an image, and not of the device, that it cannot be loaded: invalid
+// image (200), of another GPU (209), invalid PTX (218), PTX of a newer version (222), invalid
+// source (300), no such kernel in it (500).
+bool is_about_image(CUresult result) {
+  for (const CUresult known : {200, 209, 218, 222, 300, 500}) {
+    if (result == known) return true;
+  }
+  return false;
+}
+
+void check_image(CUresult result, const char* call) {
+  try {
+    check(result, call);
+  } catch (const Error& error) {
+    if (is_about_image(result)) throw BadImage(error.what());
+    throw;
+  }
+}
 
 LoadedKernel load_on_current_device(const CompiledImage& image, const std::string& name,
                                     CUdevice device) {
   CUlibrary library = nullptr;
-  JEW_CUDA(cuLibraryLoadData, &library, image.bytes.c_str(), nullptr, nullptr, 0, nullptr, nullptr,
-           0);
+  check_image(driver().cuLibraryLoadData(&library, image.bytes.c_str(), nullptr, nullptr, 0,
+                                         nullptr, nullptr, 0),
+              "cuLibraryLoadData");
   CUkernel kernel = nullptr;
-  JEW_CUDA(cuLibraryGetKernel, &kernel, library, name.c_str());
+  check_image(driver().cuLibraryGetKernel(&kernel, library, name.c_str()), "cuLibraryGetKernel");
   LoadedKernel loaded{};
-  JEW_CUDA(cuKernelGetFunction, &loaded.function, kernel);
+  check_image(driver().cuKernelGetFunction(&loaded.function, kernel), "cuKernelGetFunction");
   // Now, and not lazily at the first launch, which may be inside of a graph capture.
-  if (driver().cuFuncLoad != nullptr) JEW_CUDA(cuFuncLoad, loaded.function);
+  if (driver().cuFuncLoad != nullptr) {
+    check_image(driver().cuFuncLoad(loaded.function), "cuFuncLoad");
+  }
   loaded.max_blocks = max_blocks(driver().attribute(kMultiprocessorCount, device),
                                  driver().attribute(kMaxThreadsPerMultiprocessor, device));
   count_load();
@@ -100,30 +157,39 @@ void clear_cache() {
   reset_cache_counters();
 }
 
+void set_interrupt_check(std::function<void()> check) { interrupt_check = std::move(check); }
+
 SharedImage get_image(const CompileRequest& request) {
   const std::string key = cache_key(request);
-  std::promise<SharedImage> promise;
-  std::shared_future<SharedImage> future;
-  bool is_first = false;
-  {
-    const std::lock_guard<std::mutex> lock(images_mutex);
-    const auto [entry, inserted] = images.try_emplace(key);
-    if (inserted) entry->second = promise.get_future().share();
-    is_first = inserted;
-    future = entry->second;
+  for (;;) {
+    std::promise<SharedImage> promise;
+    FutureImage future;
+    bool is_first = false;
+    {
+      const std::lock_guard<std::mutex> lock(images_mutex);
+      const auto [entry, inserted] = images.try_emplace(key);
+      if (inserted) entry->second = promise.get_future().share();
+      is_first = inserted;
+      future = entry->second;
+    }
+    if (is_first) return compile_for_all(request, key, promise);
+    if (SharedImage image = wait_for(future)) {
+      ++counters.memory_hits;
+      return image;
+    }
   }
-  if (!is_first) {
-    ++counters.memory_hits;
-    return future.get();
-  }
-  try {
-    promise.set_value(std::make_shared<const CompiledImage>(compile_or_read(request, key)));
-  } catch (...) {
-    promise.set_exception(std::current_exception());
-    const std::lock_guard<std::mutex> lock(images_mutex);
-    images.erase(key);
-  }
-  return future.get();
+}
+
+void forget_image(const CompileRequest& request) {
+  const std::string key = cache_key(request);
+  forget_in_memory(key);
+  remove_cache_entry(key);
+}
+
+std::string content_of(const CompileRequest& request) {
+  std::string result = request.name;  // neither it nor an option has a line's end in it
+  for (const std::string& option : request.options) result += " " + option;
+  return result + "\n" + request.source;
 }
 
 void Kernel::load_on_active_devices() {
@@ -152,14 +218,15 @@ void Kernel::load(int ordinal) {
   const ScopedContext context(ordinal);
   CompileRequest request = request_;
   request.arch = compute_capability(context.device());
-  const SharedImage image = get_image(request);
-  device.store(new LoadedKernel(load_on_current_device(*image, request.name, context.device())),
-               std::memory_order_release);
+  const LoadedKernel loaded = load_image(request, [&](const CompiledImage& image) {
+    return load_on_current_device(image, request.name, context.device());
+  });
+  device.store(new LoadedKernel(loaded), std::memory_order_release);
 }
 
-Kernel& kernel_of(std::string_view digest, const CompileRequest& request) {
+Kernel& kernel_of(const CompileRequest& request) {
   const std::lock_guard<std::mutex> lock(table_mutex);
-  std::unique_ptr<Kernel>& kernel = table[std::string(digest)];
+  std::unique_ptr<Kernel>& kernel = table[content_of(request)];
   if (!kernel) kernel = std::make_unique<Kernel>(request);
   return *kernel;
 }

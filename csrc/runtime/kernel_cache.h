@@ -5,14 +5,15 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
-#include <string_view>
 #include <utility>
 
 #include "compilation.h"
 #include "driver.h"
+#include "error.h"
 
 namespace jax_elementwise::runtime {
 
@@ -36,9 +37,41 @@ void count_load();
 // loaded, since executables use them. What is being compiled meanwhile may be kept.
 void clear_cache();
 
+// Called now and then by a thread that waits for another one's compilation; throws to end the wait.
+void set_interrupt_check(std::function<void()> check);
+
 // The machine code of a request, for a GPU or for this CPU. Each request is compiled once, however
 // many threads ask for it; a failure is not remembered.
 std::shared_ptr<const CompiledImage> get_image(const CompileRequest& request);
+
+// Forgets the machine code of a request, in memory and on disk.
+void forget_image(const CompileRequest& request);
+
+// Machine code that cannot be loaded: damaged, or of a compiler that made something else.
+class BadImage : public Error {
+ public:
+  explicit BadImage(const std::string& message) : Error(Fault::kInternal, message) {}
+};
+
+// What `load` makes of the machine code of a request. Code that it finds bad is forgotten, in
+// memory and on disk, and made once more.
+template <class Load>
+auto load_image(const CompileRequest& request, const Load& load) {
+  try {
+    return load(*get_image(request));
+  } catch (const BadImage&) {
+    forget_image(request);
+  }
+  try {
+    return load(*get_image(request));
+  } catch (const BadImage&) {
+    forget_image(request);
+    throw;
+  }
+}
+
+// By what loaded kernels are known: all of a request but the architecture.
+std::string content_of(const CompileRequest& request);
 
 // A kernel, and the GPUs of this process that it is loaded on.
 class Kernel {
@@ -62,8 +95,8 @@ class Kernel {
   std::array<std::atomic<const LoadedKernel*>, kMaxDevices> devices_{};
 };
 
-// The kernel of a digest, which must be one of the request; the same one for all programs that have
-// it. It lives as long as the process: any of them may be the last to use it.
-Kernel& kernel_of(std::string_view digest, const CompileRequest& request);
+// The kernel of a request; the same one for all programs that have it. It lives as long as the
+// process: any of them may be the last to use it.
+Kernel& kernel_of(const CompileRequest& request);
 
 }  // namespace jax_elementwise::runtime

@@ -5,11 +5,11 @@
 namespace jax_elementwise::runtime {
 
 void launch(const LoadedKernel& kernel, CUstream stream, const Call& call) {
-  if (spanned_elements(call, full_span(call)) == 0) return;
   Parameters parameters(call);
+  if (parameters.packs() == 0) return;
   const std::int64_t blocks = block_count(parameters.packs(), kernel.max_blocks);
-  JEW_CUDA(cuLaunchKernel, kernel.function, static_cast<unsigned>(blocks), 1, 1, kBlockSize, 1, 1,
-           0, stream, parameters.addresses(), nullptr);
+  EW_CUDA(cuLaunchKernel, kernel.function, static_cast<unsigned>(blocks), 1, 1, kBlockSize, 1, 1, 0,
+          stream, parameters.addresses(), nullptr);
 }
 
 }  // namespace jax_elementwise::runtime

@@ -56,21 +56,21 @@ std::string locate() {
 Nvrtc load_nvrtc() {
   const DynamicLibrary library(locate());
   Nvrtc n;
-#define JEW_RESOLVE(name) library.resolve(n.name, #name)
-  JEW_RESOLVE(nvrtcVersion);
-  JEW_RESOLVE(nvrtcGetErrorString);
-  JEW_RESOLVE(nvrtcGetNumSupportedArchs);
-  JEW_RESOLVE(nvrtcGetSupportedArchs);
-  JEW_RESOLVE(nvrtcCreateProgram);
-  JEW_RESOLVE(nvrtcDestroyProgram);
-  JEW_RESOLVE(nvrtcCompileProgram);
-  JEW_RESOLVE(nvrtcGetProgramLogSize);
-  JEW_RESOLVE(nvrtcGetProgramLog);
-  JEW_RESOLVE(nvrtcGetCUBINSize);
-  JEW_RESOLVE(nvrtcGetCUBIN);
-  JEW_RESOLVE(nvrtcGetPTXSize);
-  JEW_RESOLVE(nvrtcGetPTX);
-#undef JEW_RESOLVE
+#define EW_RESOLVE(name) library.resolve(n.name, #name)
+  EW_RESOLVE(nvrtcVersion);
+  EW_RESOLVE(nvrtcGetErrorString);
+  EW_RESOLVE(nvrtcGetNumSupportedArchs);
+  EW_RESOLVE(nvrtcGetSupportedArchs);
+  EW_RESOLVE(nvrtcCreateProgram);
+  EW_RESOLVE(nvrtcDestroyProgram);
+  EW_RESOLVE(nvrtcCompileProgram);
+  EW_RESOLVE(nvrtcGetProgramLogSize);
+  EW_RESOLVE(nvrtcGetProgramLog);
+  EW_RESOLVE(nvrtcGetCUBINSize);
+  EW_RESOLVE(nvrtcGetCUBIN);
+  EW_RESOLVE(nvrtcGetPTXSize);
+  EW_RESOLVE(nvrtcGetPTX);
+#undef EW_RESOLVE
   int count = 0;
   n.check(n.nvrtcGetNumSupportedArchs(&count), "nvrtcGetNumSupportedArchs");
   n.archs.resize(count);
@@ -110,9 +110,12 @@ class Program {
     for (const std::string& option : options) argv.push_back(option.c_str());
     const NvrtcResult result =
         n_.nvrtcCompileProgram(program_, static_cast<int>(argv.size()), argv.data());
-    if (result == kCompilationError) throw CompileError(log());
     if (result == kBuiltinOperationFailure) throw Unavailable("NVRTC is incomplete: " + log());
-    n_.check(result, "nvrtcCompileProgram");
+    if (result == kCompilationError) throw CompileError(log());
+    if (result != 0) {  // it fails at this text as it might crash
+      throw CompileError(std::string("nvrtcCompileProgram failed: ") +
+                         n_.nvrtcGetErrorString(result) + "\n" + log());
+    }
   }
 
   std::string read(NvrtcResult (*size_of)(NvrtcProgram, size_t*),

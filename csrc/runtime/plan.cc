@@ -1,6 +1,7 @@
 #include "plan.h"
 
 #include <algorithm>
+#include <limits>
 #include <string>
 
 #include "error.h"
@@ -13,9 +14,12 @@ std::uint64_t full_span(const Call& call) {
 }
 
 std::int64_t spanned_elements(const Call& call, std::uint64_t span) {
+  constexpr std::int64_t kTooMany = std::numeric_limits<std::int64_t>::max();
   std::int64_t elements = 1;
   for (int d = 0; d < call.rank; ++d) {
-    if (span >> d & 1) elements *= call.extents[d];
+    if (!(span >> d & 1)) continue;
+    // A dimension without elements may follow.
+    if (__builtin_mul_overflow(elements, call.extents[d], &elements)) elements = kTooMany;
   }
   return elements;
 }
@@ -84,6 +88,7 @@ void append_strides(Geometry& geometry, int& word, const Call& call, const Array
 Geometry plan(const Call& call) {
   check_arrays(call);
   const std::int64_t size = spanned_elements(call, full_span(call));
+  if (size == 0) return {};
   if (call.index_bits == 32 && size > kMaxSize32) {
     invalid("a kernel with 32-bit indices was given " + std::to_string(size) + " elements");
   }

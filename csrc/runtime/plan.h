@@ -36,7 +36,7 @@ struct Call {
 // The span of an array with every dimension.
 std::uint64_t full_span(const Call& call);
 
-// How many elements an array with these dimensions has.
+// How many elements an array with these dimensions has; the largest number where that is none.
 std::int64_t spanned_elements(const Call& call, std::uint64_t span);
 
 // What the kernel receives beside its pointers: the words of jax_elementwise::Geometry.
@@ -45,7 +45,8 @@ struct Geometry {
   std::int64_t packs = 0;
 };
 
-// Throws Error{kInvalidArgument} where the arrays do not fit the iteration space.
+// Throws Error{kInvalidArgument} where the arrays do not fit the iteration space. Without elements
+// there are no packs, and no words.
 Geometry plan(const Call& call);
 
 // What a kernel is called with, as the driver takes it: the address of the geometry, then that of

@@ -12,10 +12,9 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["IterationSpace", "OperandKind", "iteration_space"]
+from jax_elementwise import _extension
 
-# Above this, indices need 64 bits: kMaxSize32 of platform.h.
-_MAX_SIZE_32 = 2**30
+__all__ = ["IterationSpace", "OperandKind", "iteration_space"]
 
 
 class _Access(enum.Enum):
@@ -163,4 +162,4 @@ def _dimensions(shape: tuple[Any, ...], result_shape: tuple[Any, ...]) -> tuple[
 
 def _index_bits(shape: tuple[Any, ...]) -> int:
     static = all(isinstance(extent, int) for extent in shape)
-    return 32 if static and math.prod(shape) <= _MAX_SIZE_32 else 64
+    return 32 if static and math.prod(shape) <= _extension.MAX_SIZE_32 else 64

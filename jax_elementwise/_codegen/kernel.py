@@ -8,27 +8,22 @@ import hashlib
 import math
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from jax_elementwise._codegen import cuda_functor
-from jax_elementwise._codegen.emit import emit_body
+from jax_elementwise import _extension
+from jax_elementwise._codegen.conventions import convention_of
 from jax_elementwise._codegen.iteration import IterationSpace, iteration_space
+from jax_elementwise._codegen.jaxpr import write_body
 from jax_elementwise._codegen.types import DType, dtype_of
-from jax_elementwise._codegen.values import Value
-from jax_elementwise._index import Index, with_index
-from jax_elementwise._table import MAX_ELEMENTS
+from jax_elementwise._functor.constants import MAX_ELEMENTS
+from jax_elementwise._functor.functor import Functor
+from jax_elementwise._functor.index import Index, with_index
+from jax_elementwise._options import Aliases
 
-if TYPE_CHECKING:
-    from jax_elementwise._aliases import Aliases
-    from jax_elementwise._functor import Functor
+__all__ = ["Kernel", "check", "identifier", "kernel_for"]
 
-__all__ = ["DEVICE_BY_DEFAULT", "Kernel", "check", "identifier", "kernel_for"]
-
-_ACCESS_BYTES = 16  # kAccessBytes of pack.h
 _PARAMETER_BYTES = 4096  # of a kernel, on every GPU and driver
-DEVICE_BY_DEFAULT = "--device-as-default-execution-space"  # users need not write __device__
 _USERS_TEXT = "\0"  # stands for it
-_MAX_ARRAYS = 128  # kMaxArrays of plan.h
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,6 +37,8 @@ class Kernel:
       space: how the kernel walks over its arrays.
       pack: elements per 128-bit access.
       index: the operand that is in no memory: the index of the element.
+      operand_dtypes: of the operands in memory, by name.
+      result_dtypes: of the results.
     """
 
     name: str
@@ -50,16 +47,12 @@ class Kernel:
     space: IterationSpace
     pack: int
     index: int | None = None
+    operand_dtypes: tuple[str, ...] = ()
+    result_dtypes: tuple[str, ...] = ()
 
     def array_of(self, operand: int) -> int:
         """The number of an operand among those in memory."""
         return operand - (self.index is not None and operand > self.index)
-
-    @property
-    def digest(self) -> str:
-        """Names the kernel in every process: a hash of all that decides its machine code."""
-        text = "\0".join((self.name, *self.options, self.source))
-        return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,6 +66,7 @@ class _Body:
       constants: operands that must be scalars for that.
       namespaces: what users wrote.
       headers: what must be included besides ``kernel.h``.
+      options: of the compiler.
       ins: how the operands are stored.
       outs: how the results are stored.
     """
@@ -83,6 +77,7 @@ class _Body:
     constants: tuple[int, ...]
     namespaces: tuple[str, ...]
     headers: tuple[str, ...]
+    options: tuple[str, ...]
     ins: tuple[DType, ...]
     outs: tuple[DType, ...]
 
@@ -91,26 +86,15 @@ class _Body:
 def _body(functor: Functor) -> _Body:
     ins = tuple(_row(aval, functor) for aval in functor.in_avals)
     outs = tuple(_row(aval, functor) for aval in functor.out_avals)
+    convention = convention_of(functor.jaxpr)
     limit = math.inf if functor.is_derivative else MAX_ELEMENTS
-    if functor.has_source:
-        operands = [cuda_functor.widen(f"in{i}", dtype) for i, dtype in enumerate(ins)]
-    else:
-        operands = [Value(f"in{i}", dtype, exact=True) for i, dtype in enumerate(ins)]
-    body = emit_body(functor.jaxpr, operands, max_elements=limit)
-    # Complex operands and results may be all there is of complex numbers.
-    headers = {*body.headers, *("complex.h" for d in (*ins, *outs) if d.kind == "complex")}
-    results = [result.code for result in body.results]
-    types = {dtype.name: dtype.compute for dtype in (*ins, *outs)}
-    pairs, constants = "", tuple[int, ...]()
-    if functor.has_source:
-        results = list(map(cuda_functor.as_source, body.results))
-        pairs, constants = cuda_functor.pairs(functor.jaxpr, "source0")
-        headers |= cuda_functor.headers_of((*ins, *outs))
-        ins, outs = (tuple(map(cuda_functor.source_dtype, dtypes)) for dtypes in (ins, outs))
-        types |= {dtype.name: dtype.storage for dtype in (*ins, *outs) if dtype.is_narrow}
-    parameters = [f"const {types[dtype.name]} in{i}" for i, dtype in enumerate(ins)]
-    parameters += [f"{types[dtype.name]}& out{i}" for i, dtype in enumerate(outs)]
-    call = "JEW_DEVICE void operator()(" + ", ".join(parameters) + ") const {"
+    operands = [convention.operand(f"in{i}", dtype) for i, dtype in enumerate(ins)]
+    body = write_body(functor.jaxpr, operands, max_elements=limit)
+    results = list(map(convention.result, body.results))
+    pairs, constants = convention.pairs(functor.jaxpr)
+    parameters = [f"const {convention.parameter(dtype)} in{i}" for i, dtype in enumerate(ins)]
+    parameters += [f"{convention.parameter(dtype)}& out{i}" for i, dtype in enumerate(outs)]
+    call = "JAX_ELEMENTWISE_DEVICE void operator()(" + ", ".join(parameters) + ") const {"
     assignments = [f"  out{i} = {result};" for i, result in enumerate(results)]
     return _Body(
         name=identifier(functor.name),
@@ -118,9 +102,10 @@ def _body(functor: Functor) -> _Body:
         pairs=pairs,
         constants=constants,
         namespaces=tuple(body.namespaces),
-        headers=tuple(sorted(headers)),
-        ins=ins,
-        outs=outs,
+        headers=tuple(sorted({*body.headers, *convention.headers((*ins, *outs))})),
+        options=convention.options,
+        ins=tuple(map(convention.stored, ins)),
+        outs=tuple(map(convention.stored, outs)),
     )
 
 
@@ -183,28 +168,29 @@ def _kernel(
         for i, (dtype, kind) in enumerate(zip(body.ins, space.kinds, strict=True))
         if kind.is_packed and i != index
     ]
-    pack = min(_ACCESS_BYTES // dtype.itemsize for dtype in (*body.outs, *packed))
+    pack = min(_extension.ACCESS_BYTES // dtype.itemsize for dtype in (*body.outs, *packed))
     if functor.has_long_loop:
         pack = 1  # a loop is not bound by memory, and its text is written once per element
     text = _entry_point(body, space, aliases, index, [*body.outs, *packed], pack)
     users = "".join(f"\n{each}" for each in body.namespaces)
     name = f"{body.name}_{hashlib.sha256((text + users).encode()).hexdigest()[:8]}"
-    options = ["--use_fast_math"] * fast_math + [DEVICE_BY_DEFAULT] * functor.has_source
+    options = (*[_extension.FAST_MATH] * fast_math, *body.options)
     # Users' text last: it may have an "@" of its own.
     whole = text.replace("@", name).replace(_USERS_TEXT, users)
-    return Kernel(name, whole, tuple(options), space, pack, index)
+    operands = [aval.dtype.name for i, aval in enumerate(functor.in_avals) if i != index]
+    results = [aval.dtype.name for aval in functor.out_avals]
+    return Kernel(name, whole, options, space, pack, index, tuple(operands), tuple(results))
 
 
 def _check_parameter_space(functor: Functor, geometry_words: int) -> None:
-    arrays = len(functor.in_avals) + len(functor.out_avals)
+    arrays, most = len(functor.in_avals) + len(functor.out_avals), _extension.MAX_ARRAYS
     needed = 8 * (arrays + geometry_words)
-    if arrays > _MAX_ARRAYS or needed > _PARAMETER_BYTES:
+    if arrays > most or needed > _PARAMETER_BYTES:
         what = "a derivative of " if functor.is_derivative else ""
         raise ValueError(
             f"{what}{functor.origin!r} has {len(functor.in_avals)} operands (captured values "
-            f"count) and {len(functor.out_avals)} results; one kernel takes {_MAX_ARRAYS} "
-            "together, fewer when many of them are broadcast. Split the function, or stack "
-            "operands."
+            f"count) and {len(functor.out_avals)} results; one kernel takes {most} together, fewer "
+            "when many of them are broadcast. Split the function, or stack operands."
         )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from jax_elementwise._codegen.types import DType, dtype_of, literal
-from jax_elementwise._table import MAX_ELEMENTS
+from jax_elementwise._functor.constants import MAX_ELEMENTS
 
 __all__ = [
     "Array",
@@ -36,14 +36,14 @@ class Value:
       exact: whether the value is one that ``dtype`` can hold. A narrow float that was computed is
         not: it has float32's precision until it is rounded.
       known: the value itself, where it is known when the code is written.
-      source: a name that has the same value as CUDA's type, where there is one (``source.py``).
+      cuda: a name that has the same value as CUDA's type, where there is one.
     """
 
     code: str
     dtype: DType
     exact: bool = False
     known: Any = None
-    source: str = ""
+    cuda: str = ""
 
 
 # The values of one variable of a jaxpr: a NumPy array of Value objects, of the variable's shape.

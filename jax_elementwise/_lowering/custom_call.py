@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import numpy as np
 
 from jax_elementwise import _extension
 from jax_elementwise._codegen.kernel import Kernel, kernel_for
+from jax_elementwise._functor.functor import Functor
+from jax_elementwise._functor.index import Index
+from jax_elementwise._lowering import attributes
+from jax_elementwise._options import Options
 
-if TYPE_CHECKING:
-    from jax_elementwise._functor import Functor
-    from jax_elementwise._index import Index
+__all__ = ["TARGET", "custom_call", "prepare"]
 
-__all__ = ["TARGET", "emit", "prepare"]
-
-# The name of the custom call and the layout of its attributes (kFormat of ffi_call.cc) are in
-# exported programs: neither may change its meaning.
+# In exported programs, so it may not change its meaning.
 TARGET = "jax_elementwise_kernel"
-_FORMAT = 1
 
 jax.ffi.register_ffi_type(f"{TARGET}_state", _extension.gpu_state_type(), platform="CUDA")
 for _platform in ("CUDA", "cpu"):
@@ -29,7 +27,7 @@ for _platform in ("CUDA", "cpu"):
 
 
 def prepare(
-    ctx: Any, functor: Functor, options: Any, index: Index | None
+    ctx: Any, functor: Functor, options: Options, index: Index | None
 ) -> tuple[Kernel, Callable[..., Any]]:
     """The kernel of a call that is being lowered, and what makes the custom call of operands."""
     shapes = [aval.shape for aval in ctx.avals_in]
@@ -41,36 +39,24 @@ def prepare(
         aliases=options.aliases,
         index=index,
     )
-    return kernel, functools.partial(emit, ctx, kernel=kernel, options=options)
+    return kernel, functools.partial(custom_call, ctx, kernel=kernel, options=options)
 
 
-def emit(
+def custom_call(
     ctx: Any,
     *operands: Any,
     kernel: Kernel,
-    options: Any,
-    attributes: dict[str, Any] | None = None,
+    options: Options,
+    more: dict[str, Any] | None = None,
 ) -> Any:
-    """The custom call, with more ``attributes`` of the operation."""
+    """The custom call, with ``more`` attributes of the operation."""
     # XLA gives an aliased pair one buffer, into which it copies an operand that is read afterwards
     # or stands in the call twice: no other operand or result of the call lies in it.
     aliases = {kernel.array_of(i): j for i, j in options.aliases}
-    rule = jax.ffi.ffi_lowering(TARGET, operand_output_aliases=aliases, extra_attributes=attributes)
-    return rule(ctx, *operands, **_backend_config(kernel))
-
-
-def _backend_config(kernel: Kernel) -> dict[str, Any]:
-    return {
-        "format": np.int64(_FORMAT),
-        "digest": kernel.digest,
-        "source": kernel.source,
-        "name": kernel.name,
-        "options": " ".join(kernel.options),
-        "groups": np.array(kernel.space.groups, np.int64),
-        # The complement stands for an operand that is not given: the index of the element.
-        "spans": np.array(
-            [~s if i == kernel.index else s for i, s in enumerate(kernel.space.spans)], np.int64
-        ),
-        "pack": np.int64(kernel.pack),
-        "index_bits": np.int64(kernel.space.index_bits),
+    config: dict[str, Any] = {
+        name: value if isinstance(value, str) else np.array(value, np.int64)[()]
+        for name, value in attributes.of(kernel).items()
     }
+    _extension.trust_program(config["digest"])
+    rule = jax.ffi.ffi_lowering(TARGET, operand_output_aliases=aliases, extra_attributes=more)
+    return rule(ctx, *operands, **config)

@@ -6,35 +6,54 @@ For every platform without a kernel, as the reference in tests, and as the way t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 from jax import lax
 from jax.interpreters import mlir
 
-from jax_elementwise._index import Index, with_index
-from jax_elementwise._lowering import partition
+from jax_elementwise import _compat
+from jax_elementwise._functor import jaxprs, rewrite
+from jax_elementwise._functor.functor import Functor
+from jax_elementwise._functor.index import Index, with_index
+from jax_elementwise._lowering import explicit_axes
 
-if TYPE_CHECKING:
-    from jax_elementwise._functor import Functor
-
-__all__ = ["evaluate", "lower"]
+__all__ = ["evaluate", "lower", "spread"]
 
 
 def evaluate(functor: Functor, operands: Sequence[Any], index: Index | None = None) -> list[Any]:
-    """A functor's results on arrays that broadcast, by ``jax.vmap`` over every dimension.
+    """A functor's results on arrays that broadcast."""
+    if index is not None:
+        dtype = functor.in_avals[index.position].dtype
+        operands = with_index(index, operands, index.array(dtype))
+    if any(True for _ in jaxprs.calls(functor.jaxpr, "clamp")):
+        return spread(
+            lambda *xs: rewrite.evaluate_throughout(functor.jaxpr, xs, _mapped_clamp), operands
+        )
+    return spread(functor, operands)
+
+
+def _mapped_clamp(equation: Any, operands: list[Any]) -> list[Any] | None:
+    """``lax.clamp`` of something that is mapped wherever its upper bound is.
+
+    JAX's rule for ``vmap`` of it raises a TypeError where only the upper bound is mapped (0.12).
+    """
+    if equation.primitive is not lax.clamp_p:
+        return None
+    low, x, high = operands
+    return [lax.clamp(low, lax.select_n(lax.eq(high, high), x, x), high)]
+
+
+def spread(fun: Callable[..., list[Any]], operands: Sequence[Any]) -> list[Any]:
+    """A function of scalars on arrays that broadcast, by ``jax.vmap`` over every dimension.
 
     Operands that lack a dimension, or have one element along it, are not mapped over it, so none is
     broadcast before XLA sees where it is used.
     """
-    if index is not None:
-        dtype = functor.in_avals[index.position].dtype
-        operands = with_index(index, operands, index.array(dtype))
     rank = max((x.ndim for x in operands), default=0)
     # Per operand, which dimensions of the result it has; those of one element are squeezed away.
     has = [(False,) * (rank - x.ndim) + tuple(n != 1 for n in x.shape) for x in operands]
     squeezed = [lax.squeeze(x, [d for d, n in enumerate(x.shape) if n == 1]) for x in operands]
-    fun: Callable[..., list[Any]] = functor
     missing = []
     for d in reversed(range(rank)):
         axes = [0 if dims[d] else None for dims in has]
@@ -53,5 +72,5 @@ def lower(ctx: Any, *operands: Any, functor: Functor, index: Index | None, **par
         return evaluate(functor, arrays, index)
 
     # Inside the functor scalars have no mesh; the arrays it is evaluated on must have none either.
-    with functor.wide_types():
-        return mlir.lower_fun(fun, multiple_results=True)(partition.local(ctx), *operands)
+    with functor.wide_types(), _compat.without_varying_axes():
+        return mlir.lower_fun(fun, multiple_results=True)(explicit_axes.local(ctx), *operands)

@@ -13,8 +13,8 @@ from support import simt, small
 from support.small import EVERY_KIND, FLOATS, NUMBERS, REALS, Case
 
 import jax_elementwise as je
-from jax_elementwise._codegen import emit as emit
-from jax_elementwise._codegen.arrays import ARRAYS
+from jax_elementwise._codegen import rules as rules
+from jax_elementwise._codegen.registry import names_of
 
 # ---- The rules -----------------------------------------------------------------------------------
 
@@ -93,7 +93,7 @@ RULES = {
         EVERY_KIND,
     ),
     "iota": Case(_iota, NUMBERS),
-    "table": Case(_table, EVERY_KIND, special=False),
+    "constant_array": Case(_table, EVERY_KIND, special=False),
     "reduce_sum": Case(_each_way(lax.reduce_sum), NUMBERS),
     "reduce_prod": Case(_each_way(lax.reduce_prod), NUMBERS, special=False, allowed=1),
     "reduce_max": Case(_each_way(lax.reduce_max), REALS),
@@ -133,7 +133,7 @@ INDEXING = {
 
 
 def test_every_rule_of_small_arrays_has_a_test():
-    assert set(ARRAYS) == {*RULES, *INDEXING}
+    assert set(names_of("array")) == {*RULES, *INDEXING}
 
 
 # ---- Beyond the rules ----------------------------------------------------------------------------
@@ -246,17 +246,13 @@ COMBINED = {
 ALL = RULES | COMBINED
 
 
-@functools.cache
-def _results():
-    return small.run(ALL)
+TABLE = small.Table(ALL)
 
 
-@pytest.mark.parametrize(
-    ("name", "dtype"),
-    [(name, dtype) for name, case in ALL.items() for dtype in case.dtypes],
-)
+@pytest.mark.sampled
+@pytest.mark.parametrize(("name", "dtype"), TABLE.parameters())
 def test_small_arrays_are_what_jax_makes_of_them(name, dtype):
-    small.check(ALL[name], dtype, _results()[name, dtype])
+    TABLE.check(name, dtype)
 
 
 @pytest.mark.parametrize("name", RULES)

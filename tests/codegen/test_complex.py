@@ -16,10 +16,10 @@ import mpmath
 import numpy as np
 import pytest
 from jax import lax
-from support import annex_g, complex_numbers, reference, simt, ulp
+from support import annex_g, complex_numbers, reference, simt, together, ulp
 from support.complex_numbers import BITWISE, ORDERED, PART
 
-from jax_elementwise._codegen.primitives import OPERATORS
+from jax_elementwise._codegen.rules.operators import OPERATORS
 from jax_elementwise._codegen.types import DTYPES
 
 CASES = reference.rows_and_dtypes(of_complex=True)
@@ -87,6 +87,7 @@ def _assert_none(bad, actual, expected, operands):
 # ---- The table of operators ----------------------------------------------------------------------
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("name", "dtype"), NUMERIC)
 def test_values_are_within_the_stated_error(computed, name, dtype):
     row, operands, special, actual = _known(computed, name, dtype)
@@ -157,6 +158,7 @@ def test_the_order_is_that_of_lax(computed, name, dtype):
         np.testing.assert_array_equal(actual[clear], lax.clamp(*operands)[clear])
 
 
+@together.compiled
 @pytest.mark.parametrize("dtype", PART)
 def test_exponentials_keep_their_size_whatever_the_angle(dtype):
     """The angle's last place may be many turns."""
@@ -233,6 +235,7 @@ def conversions(x64_types):
     return {pair: (x, r) for pair, x, (r,) in zip(PAIRS, inputs, results, strict=True)}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("source", "to"), PAIRS)
 def test_conversions(conversions, source, to):
     x, actual = conversions[source, to]
@@ -247,11 +250,13 @@ def test_conversions(conversions, source, to):
     ulp.assert_same(actual, expected)
 
 
+@together.compiled
 def test_astype_bool_asks_for_both_parts():
     z = complex_numbers.special_values("complex64")
     np.testing.assert_array_equal(simt.evaluate(lambda z: z.astype(bool), z), z.astype(bool))
 
 
+@together.compiled
 def test_float16_times_complex64_is_complex64():
     a, z = np.float16([1.5]), np.complex64([2 - 1j])
     product = simt.evaluate(lambda a, z: a * z, a, z)
@@ -262,6 +267,7 @@ def test_float16_times_complex64_is_complex64():
 # ---- Powers, choices, constants ------------------------------------------------------------------
 
 
+@together.compiled
 @pytest.mark.parametrize("dtype", PART)
 def test_integer_powers(dtype):
     exponents = (-5, -3, -2, -1, 0, 1, 2, 3, 4, 7, 10)
@@ -279,6 +285,7 @@ def test_integer_powers(dtype):
     ulp.assert_same(first, special)
 
 
+@together.compiled
 @pytest.mark.parametrize("dtype", PART)
 def test_selections_and_branches(dtype):
     rng = np.random.default_rng(24)
@@ -306,6 +313,7 @@ def test_selections_and_branches(dtype):
         ulp.assert_same(actual, e.astype(dtype))
 
 
+@together.compiled
 @pytest.mark.parametrize("dtype", PART)
 def test_constants_and_their_tables(dtype):
     table = complex_numbers.special_values(dtype)
@@ -319,6 +327,7 @@ def test_constants_and_their_tables(dtype):
         ulp.assert_same(actual, np.full(index.size, table[k]))
 
 
+@together.compiled
 @pytest.mark.parametrize("dtype", PART)
 def test_small_arrays(dtype):
     rng = np.random.default_rng(25)

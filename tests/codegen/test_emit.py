@@ -18,11 +18,12 @@ import numpy as np
 import pytest
 from jax import lax
 from jax.extend.core import Primitive
-from support import reference, simt, ulp
+from support import reference, simt, together, ulp
 
 import jax_elementwise as je
-from jax_elementwise._codegen.primitives import OPERATORS, Operator
+from jax_elementwise._codegen.rules.operators import OPERATORS, Operator
 from jax_elementwise._codegen.types import DTYPES, literal
+from jax_elementwise._lowering import attributes
 
 # ---- Golden files --------------------------------------------------------------------------------
 
@@ -51,7 +52,7 @@ def test_every_golden_file_belongs_to_a_case():
 
 def test_processes_agree_on_every_byte():
     here = goldens.DIRECTORY.parent
-    made = {name: goldens.text(name) + goldens.kernel(name).digest for name in goldens.NAMES}
+    made = {name: goldens.text(name) + goldens.digest(name) for name in goldens.NAMES}
     for seed in ("0", "4242"):
         done = subprocess.run(
             [sys.executable, str(here / "goldens.py")],
@@ -92,18 +93,20 @@ def test_the_digest_depends_on_text_and_options():
         return x * 3
 
     kernel = simt.make_kernel(fun, ["float32"])
-    assert kernel.digest == simt.make_kernel(lambda x: x * 3, ["float32"]).digest
+    digest = attributes.of(kernel)["digest"]
+    same = simt.make_kernel(lambda x: x * 3, ["float32"])
+    assert digest == attributes.of(same)["digest"]
     others = [
         simt.make_kernel(fun, ["float32"], fast_math=True),
         simt.make_kernel(fun, ["float32"], name="g"),
         simt.make_kernel(lambda x: x * 2, ["float32"]),
         simt.make_kernel(fun, ["bfloat16"]),
     ]
-    digests = {other.digest for other in others}
-    assert len(digests | {kernel.digest}) == 1 + len(digests)
+    digests = {attributes.of(other)["digest"] for other in others}
+    assert len(digests | {digest}) == 1 + len(digests)
     shapes = [[(8,), (8,)], [(8,), ()], [(4, 8), (8,)], [(4, 8), (4, 1)]]
     made = [simt.make_kernel(lambda x, y: x * y, ["float32"] * 2, pair) for pair in shapes]
-    assert len({kernel.digest for kernel in made}) == len(shapes)
+    assert len({attributes.of(kernel)["digest"] for kernel in made}) == len(shapes)
     assert simt.make_kernel(fun, ["float32"], fast_math=True).options == ("--use_fast_math",)
 
 
@@ -165,6 +168,7 @@ def test_literals(value, dtype, text):
     assert literal(value, DTYPES[dtype]) == text
 
 
+@together.compiled
 @pytest.mark.parametrize("name", DTYPES)
 def test_constants_reach_the_results_bit_by_bit(name):
     """Through the compiler, which must understand the literals."""
@@ -186,6 +190,7 @@ def test_operands_may_be_literals(row):
     assert "out0 = " in f.cuda_source(jnp.ones(3))
 
 
+@together.compiled
 def test_subtraction_of_a_negative_literal_is_no_decrement():
     x = np.array([1.0, 2.0], np.float32)
     actual = simt.evaluate(lambda x: (x - jnp.float32(-1.5), lax.neg(-x), -jnp.float32(-2) * x), x)
@@ -198,6 +203,7 @@ def test_subtraction_of_a_negative_literal_is_no_decrement():
         np.testing.assert_array_equal(result, expected)
 
 
+@together.compiled
 @pytest.mark.parametrize("x64", [False, True])
 def test_python_integers_in_the_function_need_no_64_bit_type(x64):
     """With 64-bit types they are int64, but only until they meet the operand's dtype."""

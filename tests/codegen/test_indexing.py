@@ -192,23 +192,20 @@ ALL = READING | WRITING
 RULES = [name for name in ALL if name == "gather" or name.startswith(("dynamic", "scatter"))]
 
 
-@functools.cache
-def _results():
-    return small.run(ALL)
+TABLE = small.Table(ALL)
 
 
-@pytest.mark.parametrize(
-    ("name", "dtype"), [(name, dtype) for name, case in ALL.items() for dtype in case.dtypes]
-)
+@pytest.mark.sampled
+@pytest.mark.parametrize(("name", "dtype"), TABLE.parameters())
 def test_indices_are_what_jax_makes_of_them(name, dtype):
-    small.check(ALL[name], dtype, _results()[name, dtype])
+    TABLE.check(name, dtype)
 
 
 def test_reading_stays_inside_of_tables():
     """Under AddressSanitizer and UBSan."""
     cases = {n: dataclasses.replace(case, dtypes=("float32",)) for n, case in READING.items()}
     for (name, dtype), results in small.run(cases, sanitize=True).items():
-        small.check(cases[name], dtype, results)
+        small.compare(cases[name], results, TABLE.found(name, dtype)[1])
 
 
 @pytest.mark.parametrize("name", RULES)

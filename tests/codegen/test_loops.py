@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -316,24 +314,20 @@ ROUNDED = {
 }
 
 
-@functools.cache
-def _results():
-    return small.run(CASES | ROUNDED)
+TABLE, ROUNDED_TABLE = small.Table(CASES), small.Table(ROUNDED)
 
 
-@pytest.mark.parametrize(
-    ("name", "dtype"), [(name, dtype) for name, case in CASES.items() for dtype in case.dtypes]
-)
+@pytest.mark.sampled
+@pytest.mark.parametrize(("name", "dtype"), TABLE.parameters())
 def test_loops_are_what_jax_makes_of_them(name, dtype):
-    small.check(CASES[name], dtype, _results()[name, dtype])
+    TABLE.check(name, dtype)
 
 
 @pytest.mark.parametrize("name", ROUNDED)
 def test_loops_that_round_are_almost_what_jax_makes_of_them(name):
     case = ROUNDED[name]
     (dtype,) = case.dtypes
-    expected = small.by_vmap(case.fun, *small.operands(dtype, special=False))
-    for a, e in zip(_results()[name, dtype], expected, strict=True):
+    for a, e in zip(*ROUNDED_TABLE.found(name, dtype), strict=True):
         if not jnp.issubdtype(e.dtype, jnp.inexact):
             np.testing.assert_array_equal(a, e)
             continue
@@ -344,8 +338,9 @@ def test_loops_that_round_are_almost_what_jax_makes_of_them(name):
 
 def test_the_cases_end_at_different_times():
     """Else they would not show that each element leaves its loop on its own."""
-    for name, dtype in (("collatz", "float32"), ("mandelbrot", "complex64")):
-        assert len(np.unique(_results()[name, dtype][-1])) > 4
+    for table, *key in ((TABLE, "collatz", "float32"), (ROUNDED_TABLE, "mandelbrot", "complex64")):
+        actual, _ = table.found(*key)
+        assert len(np.unique(actual[-1])) > 4
 
 
 @pytest.mark.parametrize("x64", [False, True])

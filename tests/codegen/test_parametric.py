@@ -12,9 +12,10 @@ import pytest
 from jax import lax
 from jax.ad_checkpoint import checkpoint_name
 from jax.extend.core import primitives
-from support import reference, simt, ulp
+from support import reference, simt, together, ulp
 
-from jax_elementwise._codegen.parametric import PARAMETRIC
+from jax_elementwise._codegen.registry import names_of
+from jax_elementwise._codegen.rules.operators import OPERATORS
 from jax_elementwise._codegen.types import DTYPES
 
 FLOATS = [name for name, dtype in DTYPES.items() if dtype.kind == "float"]
@@ -84,7 +85,7 @@ PAIRS = list(itertools.permutations((*FLOATS, *INTEGERS, "bool"), 2))
 
 @pytest.fixture(scope="module")
 def conversions(x64_types):
-    """Inputs and results of all conversions, from one program."""
+    """Inputs, results and what jax.lax gives of all conversions, from one program each."""
     inputs = {name: _conversion_inputs(name) for name in DTYPES}
     kernels = [
         simt.make_kernel(lambda x, to=to: lax.convert_element_type(x, to), [source])
@@ -95,29 +96,40 @@ def conversions(x64_types):
         for kernel, (source, to) in zip(kernels, PAIRS, strict=True)
     ]
     results = simt.build(kernels).run(calls)
+    expected = _converted({name: _widened(x) for name, x in inputs.items()})
     return {
-        (source, to): (inputs[source], result)
+        (source, to): (inputs[source], result, np.asarray(expected[source, to]))
         for (source, to), (result,) in zip(PAIRS, results, strict=True)
     }
 
 
+def _widened(x):
+    """Floats as float64, which has room for the subnormals of the others."""
+    with np.errstate(all="ignore"):
+        return x.astype(np.float64) if x.dtype.name in FLOATS else x
+
+
+@jax.jit
+def _converted(inputs):
+    return {(source, to): lax.convert_element_type(inputs[source], to) for source, to in PAIRS}
+
+
+@pytest.mark.sampled
 @pytest.mark.parametrize(("source", "to"), PAIRS)
 def test_conversions_are_those_of_lax(conversions, source, to):
-    x, actual = conversions[source, to]
+    x, actual, expected = conversions[source, to]
     if source == "float64":  # XLA flushes its subnormals
         kept = (x == 0) | ~(np.abs(x) < np.finfo(np.float64).tiny)
-        x, actual = x[kept], actual[kept]
-    # From float64, which has room for the subnormals of the others.
-    with np.errstate(all="ignore"):
-        wide = x.astype(np.float64) if source in FLOATS else x
-    expected = np.asarray(lax.convert_element_type(jnp.asarray(wide), to))
+        x, actual, expected = x[kept], actual[kept], expected[kept]
     if to in FLOATS:  # XLA flushes subnormal results as well
         tiny = float(ml_dtypes.finfo(expected.dtype).tiny)
-        kept = ~(np.abs(wide.astype(np.float64)) < tiny)
+        kept = ~(np.abs(_widened(x).astype(np.float64)) < tiny)
         actual, expected = actual[kept], expected[kept]
     ulp.assert_same(actual, expected)
 
 
+@pytest.mark.sampled
+@together.compiled
 @pytest.mark.parametrize("dtype", NARROW)
 def test_every_narrow_float_is_widened_exactly(dtype):
     x = reference.of_every_exponent(None, dtype, 0)
@@ -126,6 +138,7 @@ def test_every_narrow_float_is_widened_exactly(dtype):
     ulp.assert_same(simt.evaluate(lambda x: x.astype("float32"), x), expected)
 
 
+@together.compiled
 @pytest.mark.parametrize("dtype", NARROW)
 def test_every_narrow_float_comes_back(dtype):
     """All bits of it, but for a NaN's."""
@@ -137,6 +150,7 @@ def test_every_narrow_float_comes_back(dtype):
     assert np.isnan(actual[~number]).all()
 
 
+@together.compiled
 @pytest.mark.parametrize("source", ["float32", "float64"])
 @pytest.mark.parametrize("dtype", NARROW)
 def test_narrowing_rounds_once_to_nearest_even(dtype, source):
@@ -152,6 +166,7 @@ def test_narrowing_rounds_once_to_nearest_even(dtype, source):
     ulp.assert_same(simt.evaluate(lambda x: x.astype(dtype), x), expected)
 
 
+@together.compiled
 def test_16_bit_floats_are_rounded_at_conversions_and_results_only():
     """bfloat16 cannot hold 1 + 2^-9; float32, which is computed in, can."""
     x = np.full(8, 2**-9).astype(ml_dtypes.bfloat16)
@@ -169,6 +184,7 @@ def test_16_bit_floats_are_rounded_at_conversions_and_results_only():
     np.testing.assert_array_equal(lost.astype(np.float64), np.zeros(8))
 
 
+@together.compiled
 @pytest.mark.parametrize(
     ("source", "to"),
     [
@@ -190,6 +206,7 @@ def test_bits_are_reinterpreted(source, to):
     np.testing.assert_array_equal(ulp.bits_of(actual), ulp.bits_of(expected))
 
 
+@together.compiled
 def test_bits_of_a_computed_narrow_float_are_those_it_rounds_to():
     x = np.linspace(-3, 3, 1000).astype(ml_dtypes.bfloat16)
     actual = simt.evaluate(lambda x: lax.bitcast_convert_type(x * x, "int16"), x)
@@ -200,6 +217,7 @@ def test_bits_of_a_computed_narrow_float_are_those_it_rounds_to():
 # ---- Powers --------------------------------------------------------------------------------------
 
 
+@together.compiled
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_integer_powers(dtype):
     exponents = (-5, -3, -2, -1, 0, 1, 2, 3, 4, 7, 10)
@@ -216,6 +234,8 @@ def test_integer_powers(dtype):
         ulp.assert_same(actual[~lost], expected[~lost], allowed)
 
 
+@pytest.mark.sampled
+@together.compiled
 @pytest.mark.parametrize("dtype", INTEGERS)
 def test_integer_powers_of_integers_wrap(dtype):
     exponents = (0, 1, 2, 3, 5, 8)
@@ -230,6 +250,7 @@ def test_integer_powers_of_integers_wrap(dtype):
 # ---- Rounding ------------------------------------------------------------------------------------
 
 
+@together.compiled
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_rounding_of_halfway_values(dtype):
     x = np.array([0.5, 1.5, 2.5, -0.5, -1.5, -2.5, 0.49, -0.49, 3.51, -0.0, np.inf, np.nan])
@@ -254,6 +275,7 @@ def test_rounding_of_halfway_values(dtype):
     ulp.assert_same(even, np.rint(wide).astype(x.dtype))
 
 
+@together.compiled
 @pytest.mark.parametrize(("dtype", "bits"), [("float32", (5, 10)), ("float32", (8, 7))])
 def test_reduced_precision_is_that_of_lax(dtype, bits):
     """Which makes 0 of what would be subnormal in the narrower format."""
@@ -270,6 +292,7 @@ def test_reduced_precision_is_that_of_lax(dtype, bits):
     ulp.assert_same(simt.evaluate(lambda x: lax.reduce_precision(x, *bits), x), expected)
 
 
+@together.compiled
 @pytest.mark.parametrize(
     ("dtype", "bits"),
     [
@@ -289,6 +312,7 @@ def test_reduction_to_a_dtypes_own_precision_rounds_to_it(dtype, bits):
     )
 
 
+@together.compiled
 @pytest.mark.parametrize("bits", [(4, 3), (5, 2), (8, 3), (3, 23), (6, 0), (1, 4), (9, 5), (8, 30)])
 def test_reduced_precision_of_other_formats_is_that_of_lax(bits):
     rng = np.random.default_rng(13)
@@ -298,6 +322,7 @@ def test_reduced_precision_of_other_formats_is_that_of_lax(bits):
     ulp.assert_same(simt.evaluate(lambda x: lax.reduce_precision(x, *bits), x), expected)
 
 
+@together.compiled
 @pytest.mark.parametrize("bits", [(5, 10), (8, 23), (11, 20), (8, 60)])
 def test_reduced_precision_of_float64(bits):
     rng = np.random.default_rng(14)
@@ -310,6 +335,7 @@ def test_reduced_precision_of_float64(bits):
 # ---- Selection -----------------------------------------------------------------------------------
 
 
+@together.compiled
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_selection_by_a_bool(dtype):
     rng = np.random.default_rng(11)
@@ -319,6 +345,7 @@ def test_selection_by_a_bool(dtype):
     ulp.assert_same(actual, np.where(which, cases[1], cases[0]))
 
 
+@together.compiled
 @pytest.mark.parametrize("count", [1, 2, 3, 5])
 def test_selection_by_an_integer(count):
     rng = np.random.default_rng(12)
@@ -331,6 +358,7 @@ def test_selection_by_an_integer(count):
 # ---- The rest ------------------------------------------------------------------------------------
 
 
+@together.compiled
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_polynomials(dtype):
     if not hasattr(lax, "polynomial"):
@@ -349,6 +377,7 @@ IDENTITIES = {
 }
 
 
+@together.compiled
 @pytest.mark.parametrize("name", IDENTITIES)
 def test_what_changes_no_scalar_keeps_its_value(name):
     x = np.array([1.5, -0.0, np.inf], np.float32)
@@ -358,6 +387,7 @@ def test_what_changes_no_scalar_keeps_its_value(name):
     ulp.assert_same(simt.evaluate(IDENTITIES[name], x), x)
 
 
+@together.compiled
 def test_barriers_keep_values():
     x, n = np.array([1.5, -0.0], np.float32), np.array([3, -4], np.int32)
     for actual, kept in zip(
@@ -366,13 +396,14 @@ def test_barriers_keep_values():
         ulp.assert_same(actual, kept)
 
 
+@together.compiled
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_empty_values_can_be_compiled(dtype):
     empty = primitives.empty2_p
     kernel = simt.make_kernel(
         lambda x: empty.bind(dtype=jnp.dtype(dtype), memory_space=jax.memory.Space.Device), [dtype]
     )
-    simt.build([kernel])
+    simt.compiled(kernel)
 
 
 def test_every_parametric_primitive_has_a_test():
@@ -381,4 +412,4 @@ def test_every_parametric_primitive_has_a_test():
         *("convert_element_type", "bitcast_convert_type", "integer_pow", "round", "select_n"),
         *("reduce_precision", "polynomial", "empty2"),
     }
-    assert set(PARAMETRIC) == tested
+    assert set(names_of("scalar")) - set(OPERATORS) == tested

@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from jax import lax
-from support import simt, ulp
+from support import simt, together, ulp
 
 import jax_elementwise as je
 
@@ -22,6 +22,7 @@ def x64_types():
 # ---- Integers ------------------------------------------------------------------------------------
 
 
+@together.compiled
 @pytest.mark.parametrize("dtype", ["int32", "int64"])
 def test_integer_division_by_zero_and_of_the_smallest_integer(dtype):
     low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
@@ -32,6 +33,7 @@ def test_integer_division_by_zero_and_of_the_smallest_integer(dtype):
     np.testing.assert_array_equal(rest, [7, -7, 0, 0, low, 0, -1, 1, -1])
 
 
+@together.compiled
 @pytest.mark.parametrize("dtype", ["uint32", "uint64"])
 def test_unsigned_division_by_zero(dtype):
     top = np.iinfo(dtype).max
@@ -41,6 +43,7 @@ def test_unsigned_division_by_zero(dtype):
     np.testing.assert_array_equal(rest, np.array([7, 0, top, 1, 7], dtype))
 
 
+@together.compiled
 def test_floor_division_and_modulo_have_pythons_signs():
     x, y = np.array([-7, -7, 7, 7], np.int32), np.array([2, -2, 2, -2], np.int32)
     quotient, rest = simt.evaluate(lambda x, y: (x // y, x % y), x, y, sanitize=True)
@@ -48,6 +51,7 @@ def test_floor_division_and_modulo_have_pythons_signs():
     np.testing.assert_array_equal(rest, x % y)
 
 
+@together.compiled
 @pytest.mark.parametrize("dtype", ["int32", "int64"])
 def test_integers_wrap_around(dtype):
     low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
@@ -68,6 +72,7 @@ def test_integers_wrap_around(dtype):
         np.testing.assert_array_equal(actual, np.array(wanted, dtype))
 
 
+@together.compiled
 @pytest.mark.parametrize("dtype", ["uint32", "uint64"])
 def test_unsigned_integers_wrap_around(dtype):
     x = np.array([0, 1, np.iinfo(dtype).max, 2**16], dtype)
@@ -76,6 +81,7 @@ def test_unsigned_integers_wrap_around(dtype):
         np.testing.assert_array_equal(actual, wanted)
 
 
+@together.compiled
 @pytest.mark.parametrize("dtype", ["int32", "uint32", "int64", "uint64"])
 @pytest.mark.parametrize("source", ["bfloat16", "float32", "float64"])
 def test_conversion_to_integers_saturates_and_truncates(source, dtype):
@@ -90,6 +96,7 @@ def test_conversion_to_integers_saturates_and_truncates(source, dtype):
 # ---- Floats --------------------------------------------------------------------------------------
 
 
+@together.compiled
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
 def test_a_nan_is_the_largest_and_the_smallest(dtype):
     dtype = np.dtype(ml_dtypes.bfloat16) if dtype == "bfloat16" else np.dtype(dtype)
@@ -102,6 +109,7 @@ def test_a_nan_is_the_largest_and_the_smallest(dtype):
         assert np.isnan(result.astype(np.float64)).all()
 
 
+@together.compiled
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 def test_zero_is_larger_than_minus_zero(dtype):
     x, y = np.array([0.0, -0.0, 0.0, -0.0], dtype), np.array([-0.0, 0.0, 0.0, -0.0], dtype)
@@ -110,6 +118,7 @@ def test_zero_is_larger_than_minus_zero(dtype):
     assert np.signbit(smallest).tolist() == [True, True, False, True]
 
 
+@together.compiled
 def test_negation_and_sign_keep_the_sign_of_zero():
     x = np.array([0.0, -0.0, np.nan, -np.inf, 3], np.float32)
     negative, sign, magnitude = simt.evaluate(lambda x: (-x, jnp.sign(x), jnp.abs(x)), x)
@@ -118,6 +127,7 @@ def test_negation_and_sign_keep_the_sign_of_zero():
     ulp.assert_same(magnitude, np.array([0, 0, np.nan, np.inf, 3], np.float32))
 
 
+@together.compiled
 def test_comparisons_with_nan():
     x, y = np.array([np.nan, 1, np.nan], np.float32), np.array([1, np.nan, np.nan], np.float32)
     results = simt.evaluate(lambda x, y: (x == y, x != y, x < y, x <= y, x > y, x >= y), x, y)
@@ -126,6 +136,7 @@ def test_comparisons_with_nan():
     ]
 
 
+@together.compiled
 def test_the_remainder_has_the_sign_of_the_dividend():
     x = np.array([5.5, -5.5, 5.5, -0.0, 1, np.inf], np.float32)
     y = np.array([2, 2, -2, 2, np.inf, 2], np.float32)
@@ -133,6 +144,7 @@ def test_the_remainder_has_the_sign_of_the_dividend():
     ulp.assert_same(simt.evaluate(lax.rem, x, y), expected)
 
 
+@together.compiled
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 def test_powers_with_an_integer_operand(dtype):
     x, n = np.meshgrid([-2.0, -0.5, 0.0, 1.5, 3.0], [-3, -1, 0, 1, 2, 5])
@@ -142,6 +154,7 @@ def test_powers_with_an_integer_operand(dtype):
     ulp.assert_same(simt.evaluate(lambda x, n: x**n, x, n), expected, 1)
 
 
+@together.compiled
 def test_subnormals_are_kept():
     x = np.array([1e-45, -1e-45, 1e-40], np.float32)
     doubled, is_true = simt.evaluate(lambda x: (x * 2, x.astype(bool)), x)
@@ -152,6 +165,7 @@ def test_subnormals_are_kept():
 # ---- Branches ------------------------------------------------------------------------------------
 
 
+@together.compiled
 def test_a_cond_takes_one_branch():
     """Which results are those of the branch taken, also at 0 and NaN."""
     x = np.array([-1.5, 0.0, 2.0, np.nan], np.float32)
@@ -177,6 +191,7 @@ def test_a_branch_is_not_computed_unless_taken():
     assert not any("tanhf" in line or "expf" in line for line in lines[:opening] + lines[end:])
 
 
+@together.compiled
 def test_a_switch_clamps_its_index():
     x = np.arange(-3, 7, dtype=np.int32)
     branches = [lambda x: x * 10, lambda x: x + 100, lambda x: -x]
@@ -185,6 +200,7 @@ def test_a_switch_clamps_its_index():
     np.testing.assert_array_equal(actual, np.array(expected, np.int32))
 
 
+@together.compiled
 def test_nested_conds():
     def fun(x, y):
         def inner(x, y):
@@ -197,6 +213,7 @@ def test_nested_conds():
     np.testing.assert_array_equal(simt.evaluate(fun, x, y), expected)
 
 
+@together.compiled
 def test_a_cond_that_passes_16_bit_floats_through():
     x = np.linspace(-3, 3, 13).astype(ml_dtypes.bfloat16)
     actual = simt.evaluate(lambda x: lax.cond(x > 0, lambda x: x, lambda x: x * 2, x), x)

@@ -1,7 +1,7 @@
 // A libnvrtc that compiles nothing. Its version, its architectures and its failures are what the
 // environment says, and what it gives for machine code is the options, filled up with dots to
-// FAKE_NVRTC_SIZE. FAKE_NVRTC_HOOK is a shell command that runs amid a compilation: the runtime has
-// looked on the disk and not written yet.
+// FAKE_NVRTC_SIZE. Its log is FAKE_NVRTC_LOG. FAKE_NVRTC_HOOK is a shell command that runs amid a
+// compilation: the runtime has looked on the disk and not written yet.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -67,12 +67,12 @@ int nvrtcCompileProgram(std::string* program, int count, const char* const* opti
 }
 
 int nvrtcGetProgramLogSize(std::string*, size_t* size) {
-  *size = sizeof("the log");
+  *size = setting("FAKE_NVRTC_LOG", "the log").size() + 1;
   return 0;
 }
 
 int nvrtcGetProgramLog(std::string*, char* text) {
-  std::strcpy(text, "the log");
+  std::strcpy(text, setting("FAKE_NVRTC_LOG", "the log").c_str());
   return 0;
 }
 

@@ -6,7 +6,7 @@
 
 #include "jax_elementwise/functor.h"
 
-namespace jew = jax_elementwise;
+namespace ew = jax_elementwise;
 
 namespace {
 
@@ -48,7 +48,7 @@ struct Sum {
   float operator()(float x, float y) const { return x + y; }
 };
 struct WithIndex {
-  double operator()(float x, jew::int64 index) const { return x + 1000.0 * double(index); }
+  double operator()(float x, ew::int64 index) const { return x + 1000.0 * double(index); }
 };
 struct OnlyIndex {
   std::size_t operator()(std::size_t index) const { return 3 * index; }
@@ -66,13 +66,12 @@ struct OfStored {
 // ---- What is found at compile time --------------------------------------------------------------
 
 template <class F, class R, class... In>
-constexpr bool has_apply2 =
-    jew::detail::HasApply2<jew::OneResult<F, R, In...>, jew::detail::Types<R>,
-                           jew::detail::Types<In...>>::value;
+constexpr bool has_apply2 = ew::detail::HasApply2<ew::OneResult<F, R, In...>, ew::detail::Types<R>,
+                                                  ew::detail::Types<In...>>::value;
 template <class F, class R, class... In>
 constexpr bool has_apply2_beside_index =
-    jew::detail::HasApply2<jew::OneResult<F, R, In...>, jew::detail::Types<R>,
-                           jew::detail::Types<In..., jew::int64>>::value;
+    ew::detail::HasApply2<ew::OneResult<F, R, In...>, ew::detail::Types<R>,
+                          ew::detail::Types<In..., ew::int64>>::value;
 static_assert(has_apply2<Marked, float, float, float>);
 static_assert(has_apply2_beside_index<Marked, float, float, float>);
 static_assert(!has_apply2<Marked, float, float>);
@@ -81,9 +80,9 @@ static_assert(!has_apply2<Sum, float, float, float>);
 static_assert(!has_apply2_beside_index<Sum, float, float, float>);
 
 template <class F, class... In>
-constexpr bool takes_index = jew::OneResult<F, float, In...>::takes_index;
+constexpr bool takes_index = ew::OneResult<F, float, In...>::takes_index;
 template <class F, class... In>
-constexpr bool takes_elements = jew::OneResult<F, float, In...>::takes_elements;
+constexpr bool takes_elements = ew::OneResult<F, float, In...>::takes_elements;
 static_assert(takes_elements<Sum, float, float> && !takes_index<Sum, float, float>);
 // An index converts to a float, but is not taken for one.
 static_assert(!takes_elements<Sum, float> && !takes_index<Sum, float>);
@@ -92,26 +91,26 @@ static_assert(takes_elements<WithNarrowIndex, float, int>);
 static_assert(!takes_elements<WithIndex, float> && takes_index<WithIndex, float>);
 static_assert(takes_index<OnlyIndex> && takes_index<WithIndexReference, float>);
 static_assert(takes_elements<OnlyIndex, int>);
-static_assert(takes_elements<OfStored, jew::float16> && !takes_index<OfStored, jew::float16>);
+static_assert(takes_elements<OfStored, ew::float16> && !takes_index<OfStored, ew::float16>);
 
 // ---- Running ------------------------------------------------------------------------------------
 
 template <class Index, int N, class F, class R, class... In>
-void kernel(jew::Geometry<0, 0> geometry, R* out, const In*... in) {
-  jew::elementwise<Index, N>(
-      jew::OneResult<F, R, In...>{}, geometry, jew::make_tuple(jew::Output<R>{out, false}),
-      jew::make_tuple(jew::Contiguous<In>{in, false}..., jew::ElementIndex{}));
+void kernel(ew::Geometry<0, 0> geometry, R* out, const In*... in) {
+  ew::elementwise<Index, N>(ew::OneResult<F, R, In...>{}, geometry,
+                            ew::make_tuple(ew::Output<R>{out, false}),
+                            ew::make_tuple(ew::Contiguous<In>{in, false}..., ew::ElementIndex{}));
 }
 
 // The results of a functor on n elements whose packs begin `shift` before them.
 template <class Index, int N, class F, class R, class... In>
 std::vector<R> run(int n, int shift, std::vector<In>... in) {
   std::vector<R> result(n);
-  const jew::Geometry<0, 0> geometry{n, shift, 0};
+  const ew::Geometry<0, 0> geometry{n, shift, 0};
   singles = pairs = 0;
   gridDim = {2, 1, 1};
   for (unsigned block = 0; block < 2; ++block) {
-    for (unsigned thread = 0; thread < jew::kBlockSize; ++thread) {
+    for (unsigned thread = 0; thread < ew::kBlockSize; ++thread) {
       blockIdx = {block, 0, 0};
       threadIdx = {thread, 0, 0};
       kernel<Index, N, F, R, In...>(geometry, result.data(), in.data()...);
@@ -160,7 +159,7 @@ void test_indices() {
     for (int shift = 0; shift < 4; ++shift) {
       const auto x = numbers<float>(n);
       const auto result = run<Index, 4, WithIndex, double, float>(n, shift, x);
-      const auto alone = run<Index, 4, OnlyIndex, jew::int64>(n, shift);
+      const auto alone = run<Index, 4, OnlyIndex, ew::int64>(n, shift);
       const auto reference = run<Index, 4, WithIndexReference, long, float>(n, shift, x);
       for (int i = 0; i < n; ++i) {
         expect(result[i] == x[i] + 1000.0 * i, "element and index", n, i);
@@ -174,25 +173,25 @@ void test_indices() {
 // Beyond the array lanes have the nearest index inside, as they have its elements.
 template <class Index>
 void test_lanes_outside() {
-  const auto check = [](Index start, Index size, jew::int64 first, jew::int64 last) {
-    const jew::Span<Index> span{start, size, false};
-    const auto pack = jew::ElementIndex{}.load<4>(span, 0);
+  const auto check = [](Index start, Index size, ew::int64 first, ew::int64 last) {
+    const ew::Span<Index> span{start, size, false};
+    const auto pack = ew::ElementIndex{}.load<4>(span, 0);
     expect(pack.lane[0] == first && pack.lane[3] == last, "lanes outside", start, size);
   };
   check(-2, 10, 0, 1);
   check(8, 10, 8, 9);
   check(-3, 1, 0, 0);
   const Index large = Index(1) << (8 * sizeof(Index) - 2);
-  check(large - 4, large, jew::int64(large) - 4, jew::int64(large) - 1);
+  check(large - 4, large, ew::int64(large) - 4, ew::int64(large) - 1);
 }
 
 // In [5, 7], an operand of shape [5, 1], and one of shape [7].
 void test_broadcast_indices() {
-  const jew::Geometry<2, 2> geometry{35, 0, 0, {{7, 613566757, 3}}, {{1, 0}, {0, 1}}};
+  const ew::Geometry<2, 2> geometry{35, 0, 0, {{7, 613566757, 3}}, {{1, 0}, {0, 1}}};
   for (int start = -3; start < 36; ++start) {
-    const jew::Span<int> span{start, 35, start >= 0 && start <= 31};
-    const auto rows = jew::BroadcastIndex<0>{}.load<4>(span, geometry);
-    const auto columns = jew::BroadcastIndex<1>{}.load<4>(span, geometry);
+    const ew::Span<int> span{start, 35, start >= 0 && start <= 31};
+    const auto rows = ew::BroadcastIndex<0>{}.load<4>(span, geometry);
+    const auto columns = ew::BroadcastIndex<1>{}.load<4>(span, geometry);
     for (int j = 0; j < 4; ++j) {
       const int index = span.readable(j);
       expect(rows.lane[j] == index / 7, "index of a row", start, j);
@@ -202,9 +201,9 @@ void test_broadcast_indices() {
 }
 
 void test_elements_are_widened() {
-  std::vector<jew::float16> x(5);
-  for (int i = 0; i < 5; ++i) x[i] = jew::Element<jew::float16>::narrow(float(i));
-  const auto result = run<int, 4, OfStored, float, jew::float16>(5, 0, x);
+  std::vector<ew::float16> x(5);
+  for (int i = 0; i < 5; ++i) x[i] = ew::Element<ew::float16>::narrow(float(i));
+  const auto result = run<int, 4, OfStored, float, ew::float16>(5, 0, x);
   for (int i = 0; i < 5; ++i) expect(result[i] == 2 * i, "float16", i, 0);
 }
 

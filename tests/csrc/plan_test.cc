@@ -98,6 +98,24 @@ void test_full_span() {
   }
 }
 
+void test_spanned_elements() {
+  constexpr std::int64_t huge = std::int64_t{1} << 40, most = ~std::uint64_t{0} >> 1;
+  rt::Call call;
+  call.extents = {huge, huge, 0, 3};
+  call.rank = 4;
+  const auto test = [&](std::uint64_t span, std::int64_t expected) {
+    const std::int64_t elements = rt::spanned_elements(call, span);
+    expect(elements == expected, "spanned_elements", span, elements);
+  };
+  test(0, 1);
+  test(1, huge);
+  test(0b1001, 3 * huge);
+  test(0b0011, most);  // which is no number of elements of an array
+  test(0b1011, most);
+  test(0b0111, 0);
+  test(0b1111, 0);
+}
+
 void test_max_blocks() {
   expect(jax_elementwise::max_blocks(132, 2048) == std::int64_t{132} * 8 * 1024,
          "max_blocks of an H200", 132, 2048);
@@ -114,6 +132,7 @@ int main() {
   test_divider<long long>();
   test_every_small_division();
   test_full_span();
+  test_spanned_elements();
   test_max_blocks();
   std::printf("%d failures\n", failures);
   return failures == 0 ? 0 : 1;

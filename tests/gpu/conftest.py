@@ -1,7 +1,7 @@
 """What the tests on a GPU share.
 
 ``pytest -m gpu`` selects them. Where JAX has no CUDA device they fail: who asked for them wants to
-know. To work on them without a GPU, ``JEW_GPU_TESTS_ON=cpu`` runs what means something on XLA's own
+know. To work on them without a GPU, ``EW_GPU_TESTS_ON=cpu`` runs what means something on XLA's own
 operations and skips the rest; it proves nothing about kernels.
 """
 

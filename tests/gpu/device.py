@@ -17,7 +17,7 @@ from support import ulp
 import jax_elementwise
 from jax_elementwise import _runtime
 
-ON_CPU = os.environ.get("JEW_GPU_TESTS_ON") == "cpu"
+ON_CPU = os.environ.get("EW_GPU_TESTS_ON") == "cpu"
 if ON_CPU:  # by XLA's operations, loops too
     os.environ["JAX_ELEMENTWISE_LOWERING"] = "xla"
 ONE_PROCESS = "PYTEST_XDIST_WORKER" not in os.environ  # all tests run in this one

@@ -19,7 +19,7 @@ from support import annex_g, complex_numbers, reference, ulp
 from support.complex_numbers import BITWISE, ORDERED, PART
 
 import jax_elementwise as je
-from jax_elementwise._codegen.primitives import OPERATORS
+from jax_elementwise._codegen.rules.operators import OPERATORS
 from jax_elementwise._codegen.types import DTYPES
 
 pytestmark = [

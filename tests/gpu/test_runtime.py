@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from gpu import device
+from support import programs, simt
 
 import jax_elementwise as je
 from jax_elementwise import _runtime
@@ -136,9 +137,8 @@ def broken_kernels(monkeypatch):
     monkeypatch.setattr(custom_call, "kernel_for", broken)
 
 
-@pytest.mark.parametrize("lowering", ["auto", "kernel"])
-def test_text_that_does_not_compile_is_refused_before_anything_runs(lowering, broken_kernels):
-    f = je.elementwise(lambda x: x * 0.54321, name="cursed", lowering=lowering)
+def test_text_that_does_not_compile_is_refused_before_anything_runs(broken_kernels):
+    f = je.elementwise(lambda x: x * 0.54321, name="cursed", lowering="kernel")
     x = jnp.ones(8)
     with pytest.raises(je.CompileError, match=r"(?s)ew_cursed_\w+ does not compile.*nonsense"):
         jax.jit(f).lower(x)
@@ -146,8 +146,15 @@ def test_text_that_does_not_compile_is_refused_before_anything_runs(lowering, br
         f(x)
 
 
+def test_with_auto_it_is_a_warning(broken_kernels):
+    f = je.elementwise(lambda x: x * 0.54325, name="cursed")
+    with pytest.warns(UserWarning, match=r"(?s)kernel that was generated for 'cursed'.*nonsense"):
+        y = f(jnp.ones(8))
+    np.testing.assert_allclose(y, 0.54325, rtol=1e-6)
+
+
 def test_a_failure_is_not_remembered(monkeypatch):
-    f = je.elementwise(lambda x: x * 0.654321)
+    f = je.elementwise(lambda x: x * 0.654321, lowering="kernel")
     kernel_for = custom_call.kernel_for
     x = jnp.ones(8)
     with monkeypatch.context() as patch:
@@ -162,9 +169,46 @@ def test_a_failure_is_not_remembered(monkeypatch):
 
 
 def test_another_format_of_the_call_is_refused(monkeypatch):
-    monkeypatch.setattr(custom_call, "_FORMAT", 999)
+    monkeypatch.setattr("jax_elementwise._extension.FORMAT", 999)
     with pytest.raises(Exception, match="made for format 999"):
         jax.jit(je.elementwise(lambda x: x * 0.76543))(jnp.ones(8)).block_until_ready()
+
+
+X = np.arange(24, dtype=np.float32).reshape(4, 6)
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_vouched", "message"),
+    [({"pack": 2}, False, "digest is not that"), ({"name": "k"}, False, "digest is not that"),
+     ({"pack": 0}, True, "packs of 0 elements"), ({"groups": (2**62,)}, True, "merges 4611686018"),
+     ({"options": "-o /tmp/x"}, True, "option '-o'"), ({"index_bits": 7}, True, "of 7 bits"),
+     ({"pack": "x"}, False, "no attribute 'pack' of the right type"),
+     ({"source": 5}, False, "no attribute 'source' of the right type"),
+     ({"groups": np.float32(2)}, False, "no attribute 'groups' of the right type")],
+)  # fmt: skip
+def test_attributes_that_were_changed_are_refused(changes, is_vouched, message):
+    attributes = programs.attributes_of(simt.make_kernel(lambda x: x * 2, ["float32"]), **changes)
+    if is_vouched:
+        attributes = programs.vouched(attributes)
+    with pytest.raises(jax.errors.JaxRuntimeError, match=f"jax_elementwise: .*{message}"):
+        programs.run(attributes, (X.ravel(),), programs.like(X.ravel()))
+
+
+@pytest.mark.parametrize(
+    ("operands", "results", "message"),
+    [((X, X), (X,), "2 operands where the kernel has 1"),
+     ((X,), (X, X), "2 results where the kernel has 1"),
+     ((X.astype(np.int32),), (X,), "operand 0 is of dtype int32 where the kernel has float32"),
+     ((X,), (X.astype(np.int32),), "result 0 is of dtype int32 where the kernel has float32"),
+     ((X.ravel(),), (X.ravel(),), "1 dimensions of the results where the kernel has 2"),
+     ((X[:2],), (X,), "array 1 has 12 elements where the kernel reads 24")],
+)  # fmt: skip
+def test_buffers_that_are_not_the_kernels_are_refused(operands, results, message):
+    made = simt.make_kernel(lambda x: x * 2, ["float32"], [X.shape])
+    attributes = programs.attributes_of(made)
+    np.testing.assert_array_equal(programs.run(attributes, (X,), programs.like(X))[0], 2 * X)
+    with pytest.raises(jax.errors.JaxRuntimeError, match=f"jax_elementwise: .*{message}"):
+        programs.run(attributes, operands, programs.like(*results))
 
 
 # ---- Threads -------------------------------------------------------------------------------------

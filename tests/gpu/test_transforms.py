@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cases import SMOOTH, assert_same, random_array, reference
+from cases import SMOOTH, assert_same, eager_reference, random_array
 from gpu import device
 from jax import lax
 
@@ -20,7 +20,7 @@ TOLERANCE = 64  # machine epsilons; XLA's functions on the GPU and ours are not 
 
 def both(case):
     """The function as kernels, and its reference."""
-    return je.elementwise(case.fun), reference(case.fun)
+    return je.elementwise(case.fun), eager_reference(case.fun)
 
 
 def total(fun):

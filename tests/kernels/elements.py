@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Callable, Sequence
 
@@ -16,6 +17,8 @@ DTYPES = (
     *("float8_e4m3fn", "float8_e5m2", "float16", "bfloat16", "float32", "float64"),
     *("complex64", "complex128"),
 )
+# One dtype of each width, and bool.
+WIDTHS = ("bool", "int8", "bfloat16", "float32", "float64", "complex128")
 SIZES = (*range(71), 255, 256, 257, 1023, 1024, 1025)
 
 
@@ -51,9 +54,14 @@ class Function:
     fun: Callable
     dtypes: tuple[str, ...]
 
+    @functools.cached_property
+    def functor(self):
+        """What is traced of it."""
+        return simt.make_functor(self.fun, self.dtypes)
+
     def results(self) -> tuple[str, ...]:
         """The dtypes of the results."""
-        return tuple(aval.dtype.name for aval in simt.make_functor(self.fun, self.dtypes).out_avals)
+        return tuple(aval.dtype.name for aval in self.functor.out_avals)
 
     def kernel(
         self,
@@ -63,9 +71,9 @@ class Function:
     ):
         """The kernel for operands of these shapes, or for contiguous ones."""
         if index_bits == 32:
-            return simt.make_kernel(self.fun, self.dtypes, shapes, aliases=aliases)
+            return simt.kernel_of(self.functor, shapes, aliases=aliases)
         shapes = shapes or [(64,)] * len(self.dtypes)
-        return simt.make_kernel(self.fun, self.dtypes, *_symbolic(shapes), aliases=aliases)
+        return simt.kernel_of(self.functor, *_symbolic(shapes), aliases=aliases)
 
     def reference(self, operands: Sequence[np.ndarray], shape: tuple[int, ...]) -> list[np.ndarray]:
         """The results by NumPy, on operands that are broadcast first."""

@@ -1,5 +1,5 @@
-"""What a host compiler lacks of CUDA's functions, on a CPU: values of host_functions.h,
-host_intrinsics.h and cuda_math.h."""
+"""What a host compiler lacks of CUDA's functions, on a CPU: values of host/functions.h,
+host/intrinsics.h and cuda/math.h."""
 
 from __future__ import annotations
 
@@ -124,6 +124,7 @@ def wanted(reference, *operands: np.ndarray) -> np.ndarray:
         return np.array([float(reference(*row)) for row in rows]).astype(operands[0].dtype)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dtype", _C)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_functions_that_the_c_library_lacks(name, dtype):

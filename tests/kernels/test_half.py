@@ -1,4 +1,4 @@
-"""CUDA's 16- and 8-bit floats (half.h, bfloat16.h, float8.h) on a CPU, bit by bit.
+"""CUDA's 16- and 8-bit floats (cuda/half.h, cuda/bfloat16.h, cuda/float8.h) on a CPU, bit by bit.
 
 Every value there is for functions of one operand; for others special values and a random sample.
 """
@@ -24,11 +24,11 @@ from support.half_operations import (
 )
 from support.ulp import distance
 
-from jax_elementwise._codegen.cuda_functor import CUDA_TYPES
+from jax_elementwise._cuda_functor.codegen import CUDA_TYPES
 
 # As the package compiles kernels for a CPU, but for any CPU.
 FLAGS = ["-O2", "-w", "-shared", "-fPIC", "-nostdinc++", "-fno-math-errno"]
-FLAGS += ["-include", "jax_elementwise/host.h"]
+FLAGS += ["-include", "jax_elementwise/host/host.h"]
 
 
 def library(text: str, name: str) -> ctypes.CDLL:
@@ -96,6 +96,7 @@ def check(found: np.ndarray, wanted: np.ndarray, *, bitwise: bool, ulp: int = 0)
     assert np.count_nonzero(off) < 1e-3 * off.size  # float32 functions are nearly exact here
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dtype", FORMATS)
 @pytest.mark.parametrize(
     "row",
@@ -192,6 +193,7 @@ def conversions() -> ctypes.CDLL:
     return library(text, "conversions")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("source", _SOURCES)
 @pytest.mark.parametrize("dtype", FORMATS)
 def test_numbers_are_rounded_once(dtype, source):

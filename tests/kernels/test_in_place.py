@@ -10,8 +10,9 @@ import itertools
 
 import numpy as np
 import pytest
-from elements import DTYPES, SIZES, Batch, Function, np_dtype, random_array, random_offsets
+from elements import DTYPES, SIZES, WIDTHS, Batch, Function, np_dtype, random_array, random_offsets
 from support import simt
+from support.sampling import sampled
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -35,7 +36,8 @@ def adam(*args):
 # ---- Sizes and alignment -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.sampled
+@pytest.mark.parametrize("dtype", sampled(DTYPES, WIDTHS))
 @pytest.mark.parametrize("operand", [0, 1])
 def test_every_size(rng, dtype, operand):
     batch, function = Batch(), update(dtype)
@@ -47,6 +49,7 @@ def test_every_size(rng, dtype, operand):
     batch.check()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_every_alignment_around_the_pack(rng, dtype):
     """Head and tail: partial packs, in which elements outside are replaced by others."""
@@ -76,6 +79,7 @@ def test_few_blocks_stride_over_many_packs(rng, max_blocks, index_bits):
 # ---- Beside other arrays -------------------------------------------------------------------------
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "shapes", [((9, 5), (5,)), ((9, 5), (9, 1)), ((4, 3, 7), (3, 1)), ((13,), ()), ((1, 1), (1,))]
 )

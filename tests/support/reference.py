@@ -12,7 +12,7 @@ import ctypes.util
 import functools
 import itertools
 
-import jax.numpy as jnp
+import jax
 import ml_dtypes
 import mpmath
 import numpy as np
@@ -20,7 +20,7 @@ import scipy.special
 from jax import lax
 from jax.extend.core import primitives
 
-from jax_elementwise._codegen.primitives import OPERATORS
+from jax_elementwise._codegen.rules.operators import OPERATORS
 from jax_elementwise._codegen.types import DTYPES
 
 # What has no function in jax.lax.
@@ -45,22 +45,68 @@ def lax_function(row):
 
 def by_lax(row, inputs: np.ndarray, result: np.dtype) -> np.ndarray:
     """A row on a stack of operands, rounded to the result's dtype."""
+    return by_lax_each([(row, inputs, result)])[0]
+
+
+def by_lax_each(cases) -> list[np.ndarray]:
+    """Rows on stacks of operands, each rounded to a dtype: all of them in one program per dtype.
+
+    A case is what ``by_lax`` takes.
+    """
+    values = _evaluated_by_lax([(row, inputs) for row, inputs, _ in cases])
     with np.errstate(all="ignore"):
-        if row.name == "nextafter":  # depends on the dtype, and XLA's flushes subnormals
-            return np.where(inputs[0] == inputs[1], inputs[1], np.nextafter(*inputs))
-        if DTYPES[inputs.dtype.name].kind == "float":
-            inputs = inputs.astype(np.float64)
-        values = np.array(lax_function(row)(*map(jnp.asarray, inputs)))
-        if row.name == "digamma":  # JAX 0.10 had NaN at zero
-            values = np.where(inputs[0] == 0, -np.inf, values)
-        if row.name == "polygamma":
-            values = np.where((inputs == 0).all(axis=0), -np.inf, values)
-        if row.name in ("zeta", "polygamma"):  # XLA multiplies infinity by 0
-            overflows = (inputs[0] > 200) & np.isfinite(inputs).all(axis=0)
-            if row.name == "polygamma":  # XLA takes n + 1 for even, where it is rounded to n
-                overflows |= (inputs[0] > 2.0**53) & np.isfinite(inputs[0])
-            values[overflows] = NUMPY[row.name](*inputs[:, overflows])
-        return values.astype(result)
+        return [
+            _corrected(row, inputs, value).astype(result)
+            for (row, inputs, result), value in zip(cases, values, strict=True)
+        ]
+
+
+def _evaluated_by_lax(cases) -> list[np.ndarray | None]:
+    """Rows on stacks of operands; None where ``jax.lax`` is not asked."""
+    groups = {}  # positions of cases, by the dtype that is computed in and the row
+    for position, (row, inputs) in enumerate(cases):
+        if row.name != "nextafter":
+            is_float = DTYPES[inputs.dtype.name].kind == "float"
+            rows = groups.setdefault("float64" if is_float else inputs.dtype.name, {})
+            rows.setdefault(row.name, []).append(position)
+    values = [None] * len(cases)
+    for dtype, rows in groups.items():
+        with np.errstate(all="ignore"):
+            stacks = {
+                name: np.concatenate([cases[k][1].astype(dtype) for k in positions], axis=1)
+                for name, positions in rows.items()
+            }
+        for name, results in _rows_of_lax(stacks).items():
+            sizes = [cases[k][1].shape[1] for k in rows[name]]
+            parts = np.split(np.array(results), np.cumsum(sizes)[:-1])
+            for position, part in zip(rows[name], parts, strict=True):
+                values[position] = part
+    return values
+
+
+# Optimised, whatever the tests around it are: the last bits of some functions depend on it.
+@functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 3})
+def _rows_of_lax(stacks):
+    """Rows by name, each on a stack of operands."""
+    return {name: lax_function(OPERATORS[name])(*stack) for name, stack in stacks.items()}
+
+
+def _corrected(row, inputs: np.ndarray, values: np.ndarray | None) -> np.ndarray:
+    """What a row should give, where that is not what ``jax.lax`` gives."""
+    if row.name == "nextafter":  # depends on the dtype, and XLA's flushes subnormals
+        return np.where(inputs[0] == inputs[1], inputs[1], np.nextafter(*inputs))
+    if DTYPES[inputs.dtype.name].kind == "float":
+        inputs = inputs.astype(np.float64)
+    if row.name == "digamma":  # JAX 0.10 had NaN at zero
+        values = np.where(inputs[0] == 0, -np.inf, values)
+    if row.name == "polygamma":
+        values = np.where((inputs == 0).all(axis=0), -np.inf, values)
+    if row.name in ("zeta", "polygamma"):  # XLA multiplies infinity by 0
+        overflows = (inputs[0] > 200) & np.isfinite(inputs).all(axis=0)
+        if row.name == "polygamma":  # XLA takes n + 1 for even, where it is rounded to n
+            overflows |= (inputs[0] > 2.0**53) & np.isfinite(inputs[0])
+        values[overflows] = NUMPY[row.name](*inputs[:, overflows])
+    return values
 
 
 def by_numpy(row, inputs: np.ndarray) -> np.ndarray:

@@ -13,6 +13,19 @@ import tempfile
 
 import pytest
 
+from jax_elementwise import _runtime
+from support import together
+
+# Most tests are about Hopper; exhaustive ones are about the oldest and the newest GPUs, too.
+_OTHERS = [pytest.param(name, marks=pytest.mark.exhaustive) for name in ("oldest", "newest")]
+every_architecture = pytest.mark.parametrize("architecture", ["Hopper", *_OTHERS])
+OLDEST = 75
+
+
+def number(architecture: str) -> int:
+    """The compute capability of a GPU of ``every_architecture``; skips where there is no NVRTC."""
+    return {"oldest": OLDEST, "Hopper": 90, "newest": max(require_nvrtc())}[architecture]
+
 
 @functools.cache
 def require_nvrtc() -> tuple[int, ...]:
@@ -66,6 +79,7 @@ def opcodes_by_kernel(cubin: bytes) -> dict[str, list[str]]:
     return {name: _INSTRUCTION.findall(text) for name, text in texts}
 
 
+@functools.lru_cache(maxsize=64)  # a disassembly takes seven times as long as a compilation
 def _disassembly(cubin: bytes) -> str:
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         pathlib.Path(file.name).write_bytes(cubin)
@@ -73,6 +87,24 @@ def _disassembly(cubin: bytes) -> str:
             [require_nvdisasm(), "-c", file.name], capture_output=True, text=True, check=True
         )
     return done.stdout
+
+
+def opcodes_of(kernel, arch: int) -> list[str]:
+    """The opcodes of a kernel, compiled by NVRTC, maybe with others: see together.py."""
+    return together.ask(_compiler_for(arch, kernel.options), kernel.source, kernel)
+
+
+@functools.cache
+def _compiler_for(arch: int, options: tuple[str, ...]):
+    """A function of kernels that gives the opcodes of each."""
+
+    def opcodes_of_all(kernels):
+        text = "".join(kernel.source for kernel in kernels)
+        cubin = _runtime.compile(text, kernels[0].name, arch, list(options))
+        found = opcodes_by_kernel(cubin)
+        return [found[kernel.name] for kernel in kernels]
+
+    return opcodes_of_all
 
 
 def access_bits(opcode: str) -> int:

@@ -22,15 +22,16 @@ import numpy as np
 import pytest
 
 from jax_elementwise._codegen.kernel import Kernel, kernel_for
-from jax_elementwise._functor import trace
-from support import reference
+from jax_elementwise._functor.trace import trace
+from support import reference, together
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 _LAUNCHER = [ROOT / "csrc" / "runtime" / name for name in ("plan.cc", "launch.cc")]
 _CSRC = ROOT / "tests" / "csrc"
 _INCLUDES = [ROOT / "csrc" / "include", ROOT / "csrc" / "runtime", _CSRC]
-# Contraction off: a fused multiply-add would give other bits than NumPy's two operations.
-_FLAGS = ["-std=c++17", "-O1", "-ffp-contract=off"]
+# Contraction off: a fused multiply-add would give other bits than NumPy's two operations. Without
+# optimisation, since compiling takes longer than running.
+_FLAGS = ["-std=c++17", "-O0", "-ffp-contract=off"]
 # What users' CUDA C++ may name without including anything.
 USERS_HEADERS = "".join(
     f"#include <jax_elementwise/{name}.h>\n"
@@ -102,7 +103,7 @@ def _require_compiler() -> str:
 
 @functools.cache
 def _directory() -> pathlib.Path:
-    directory = tempfile.mkdtemp(prefix="jew-simt-")
+    directory = tempfile.mkdtemp(prefix="ew-simt-")
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
     return pathlib.Path(directory)
 
@@ -110,13 +111,13 @@ def _directory() -> pathlib.Path:
 def compile_cpp(sources: Sequence[pathlib.Path], output: str, flags: Sequence[str]) -> pathlib.Path:
     """Compiles, and without ``-c`` links, host C++ against the package's headers.
 
-    With JEW_TESTS_CACHE in the environment, what is compiled is kept there for the next run.
+    With EW_TESTS_CACHE in the environment, what is compiled is kept there for the next run.
     """
     includes = [f"-I{directory}" for directory in _INCLUDES]
     command = [_require_compiler(), *_FLAGS, *flags, *includes]
     path = _directory() / output
-    if "JEW_TESTS_CACHE" in os.environ:
-        path = pathlib.Path(os.environ["JEW_TESTS_CACHE"], "programs", _key(command, sources))
+    if "EW_TESTS_CACHE" in os.environ:
+        path = pathlib.Path(os.environ["EW_TESTS_CACHE"], "programs", _key(command, sources))
         if path.exists():
             return path
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -124,6 +125,14 @@ def compile_cpp(sources: Sequence[pathlib.Path], output: str, flags: Sequence[st
     done = subprocess.run([*command, "-o", unfinished, *sources], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[:8000]
     return unfinished.replace(path)
+
+
+def check_cpp(source: pathlib.Path, flags: Sequence[str]) -> None:
+    """Fails with a compiler's errors; it makes no code, which takes most of the time."""
+    includes = [f"-I{directory}" for directory in _INCLUDES]
+    command = [_require_compiler(), *_FLAGS, *flags, *includes, "-fsyntax-only", source]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[:8000]
 
 
 def _key(command: Sequence[str], sources: Sequence[pathlib.Path]) -> str:
@@ -292,9 +301,22 @@ def evaluate(fun, *inputs: np.ndarray, sanitize: bool = False):
     kernel = kernel_of(functor)
     results = tuple(aval.dtype.name for aval in functor.out_avals)
     call = Call(kernel, inputs[0].shape, results, inputs)
-    (outs,) = build([kernel], sanitize=sanitize).run([call])
+    (outs,) = compiled(kernel, sanitize=sanitize).run([call])
     assert not isinstance(outs, LaunchError)
     return outs[0] if len(outs) == 1 else outs
+
+
+def compiled(kernel: Kernel, *, sanitize: bool = False) -> Program:
+    """A program that holds a kernel, and maybe others that are compiled together with it."""
+    return together.ask(_sanitized if sanitize else _plain, kernel.source, kernel)
+
+
+def _plain(kernels: Sequence[Kernel]) -> list[Program]:
+    return [build(kernels)] * len(kernels)
+
+
+def _sanitized(kernels: Sequence[Kernel]) -> list[Program]:
+    return [build(kernels, sanitize=True)] * len(kernels)
 
 
 class _Reader:

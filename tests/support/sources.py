@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jax_elementwise._source import Source, parse
+from jax_elementwise._cuda_functor.source import Source, parse
 
 
 def parsed(text: str, **options) -> Source:

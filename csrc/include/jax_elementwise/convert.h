@@ -1,19 +1,19 @@
 // Conversions between the types that are computed in, and changes of a value's representation.
 #pragma once
 
-#include <jax_elementwise/math.h>
+#include <jax_elementwise/math/math.h>
 
 namespace jax_elementwise {
 
 // As lax.convert_element_type does it: integers wrap, floats truncate towards zero and saturate,
 // NaN becomes 0, and all but 0 is true.
 template <class T>
-JEW_DEVICE constexpr bool has_fractions() {
+JAX_ELEMENTWISE_DEVICE constexpr bool has_fractions() {
   return T(0.5) != T(0) && T(0.5) != T(1);
 }
 
 template <class To, class From>
-JEW_DEVICE To saturate(From x) {
+JAX_ELEMENTWISE_DEVICE To saturate(From x) {
   constexpr To largest = static_cast<To>(Unsigned<To>(~Unsigned<To>(0)) >> is_signed<To>());
   constexpr To smallest = static_cast<To>(~largest);
   // 2^(bits of a magnitude): the first float that is too large, and exact as one.
@@ -25,7 +25,7 @@ JEW_DEVICE To saturate(From x) {
 
 template <class To, class From>
 struct Convert {
-  static JEW_DEVICE To apply(From x) {
+  static JAX_ELEMENTWISE_DEVICE To apply(From x) {
     if constexpr (has_fractions<From>() && !has_fractions<To>()) {
       return saturate<To>(x);
     } else {
@@ -35,33 +35,33 @@ struct Convert {
 };
 template <class From>
 struct Convert<bool, From> {
-  static JEW_DEVICE bool apply(From x) { return x != From(0); }
+  static JAX_ELEMENTWISE_DEVICE bool apply(From x) { return x != From(0); }
 };
 
 template <class To, class From>
-JEW_DEVICE To convert(From x) {
+JAX_ELEMENTWISE_DEVICE To convert(From x) {
   return Convert<To, From>::apply(x);
 }
 
 // What a user's C++ gives, where an integer is declared: a float becomes one as above, while C++
 // leaves undefined what is out of bounds.
 template <class To, class From>
-JEW_DEVICE To to_integer(From x) {
+JAX_ELEMENTWISE_DEVICE To to_integer(From x) {
   return static_cast<To>(x);
 }
 template <class To>
-JEW_DEVICE To to_integer(float x) {
+JAX_ELEMENTWISE_DEVICE To to_integer(float x) {
   return saturate<To>(x);
 }
 template <class To>
-JEW_DEVICE To to_integer(double x) {
+JAX_ELEMENTWISE_DEVICE To to_integer(double x) {
   return saturate<To>(x);
 }
 
 // A float to round once more to a narrow float, with the result of rounding the double at once:
 // what float32 cannot hold makes the last bit odd (Boldo & Melquiond, "Emulation of FMA and
 // correctly rounded sums: proved algorithms using rounding to odd", 2008).
-JEW_DEVICE float round_to_odd(double x) {
+JAX_ELEMENTWISE_DEVICE float round_to_odd(double x) {
   const float nearest = static_cast<float>(x);
   const double error = x - static_cast<double>(nearest);
   if (!(error != 0) || !is_finite(nearest)) return nearest;
@@ -85,7 +85,7 @@ struct Layout<double> {
 // The nearest value with that many bits of exponent and mantissa, to nearest even. As in XLA, what
 // is too small for a normal number of that format becomes a zero of its sign.
 template <int Exponent, int Mantissa, class T>
-JEW_DEVICE T reduce_precision(T x) {
+JAX_ELEMENTWISE_DEVICE T reduce_precision(T x) {
   if (!is_finite(x)) return x;
   using Bits = Unsigned<T>;
   using L = Layout<T>;
@@ -111,7 +111,7 @@ JEW_DEVICE T reduce_precision(T x) {
 
 // The next value that a stored T can hold, from x towards y.
 template <class T>
-JEW_DEVICE Compute<T> next_after(Compute<T> x, Compute<T> y) {
+JAX_ELEMENTWISE_DEVICE Compute<T> next_after(Compute<T> x, Compute<T> y) {
   using Bits = Unsigned<T>;
   constexpr Bits sign_bit = Bits(1) << (bits_of<T>() - 1);
   if (x != x || y != y) return x + y;
@@ -127,7 +127,7 @@ JEW_DEVICE Compute<T> next_after(Compute<T> x, Compute<T> y) {
 
 // Numbers in the order of IEEE 754's totalOrder: -NaN, -inf, ..., -0, 0, ..., inf, NaN.
 template <class T>
-JEW_DEVICE Signed<T> total_order(T x) {
+JAX_ELEMENTWISE_DEVICE Signed<T> total_order(T x) {
   const Signed<T> bits = bit_cast<Signed<T>>(x);
   const Signed<T> every_sign = bits >> (bits_of<T>() - 1);
   return bits ^ static_cast<Signed<T>>(static_cast<Unsigned<T>>(every_sign) >> 1);

@@ -27,7 +27,7 @@ struct float8_e5m2 {
 // Conversions in integer arithmetic: what the host uses, and GPUs without the instruction.
 namespace portable {
 
-JEW_DEVICE float widen(float16 x) {
+JAX_ELEMENTWISE_DEVICE float widen(float16 x) {
   const uint32 sign = static_cast<uint32>(x.bits & 0x8000u) << 16;
   const uint32 exponent = (x.bits >> 10) & 0x1fu;
   const uint32 mantissa = x.bits & 0x3ffu;
@@ -40,7 +40,7 @@ JEW_DEVICE float widen(float16 x) {
 // The bits of a finite float's magnitude in a format with fewer bits of mantissa and another bias
 // of the exponent, rounded to nearest even.
 template <int Mantissa, int Bias>
-JEW_DEVICE uint32 narrow_magnitude(uint32 magnitude) {
+JAX_ELEMENTWISE_DEVICE uint32 narrow_magnitude(uint32 magnitude) {
   constexpr int dropped = 23 - Mantissa;
   if (magnitude < (128u - Bias) << 23) {
     // Subnormal there. Floats of the size of `unit` are as far apart as those, so the addition
@@ -54,37 +54,37 @@ JEW_DEVICE uint32 narrow_magnitude(uint32 magnitude) {
 
 // Calls the above for the magnitudes below `overflow`; others become `infinity`, NaN becomes `nan`.
 template <int Mantissa, int Bias>
-JEW_DEVICE uint32 narrow(float x, uint32 overflow, uint32 infinity, uint32 nan) {
+JAX_ELEMENTWISE_DEVICE uint32 narrow(float x, uint32 overflow, uint32 infinity, uint32 nan) {
   const uint32 magnitude = bit_cast<uint32>(x) & 0x7fffffffu;
   if (magnitude > 0x7f800000u) return nan;
   return magnitude >= overflow ? infinity : narrow_magnitude<Mantissa, Bias>(magnitude);
 }
 
-JEW_DEVICE float16 to_float16(float x) {
+JAX_ELEMENTWISE_DEVICE float16 to_float16(float x) {
   const uint32 sign = (bit_cast<uint32>(x) >> 16) & 0x8000u;
   // From 65520 on, halfway between the largest value and what would be next.
   const uint32 magnitude = narrow<10, 15>(x, 0x477ff000u, 0x7c00u, 0x7e00u);
   return float16{static_cast<uint16>(sign | magnitude)};
 }
 
-JEW_DEVICE uint8 sign_of_8_bits(float x) {
+JAX_ELEMENTWISE_DEVICE uint8 sign_of_8_bits(float x) {
   return static_cast<uint8>((bit_cast<uint32>(x) >> 24) & 0x80u);
 }
 // The largest value is 448, and there is no infinity: what is too large is NaN, as in XLA, where
 // CUDA's own conversions saturate. 464 is halfway to what would be next, and rounds down.
 constexpr uint32 kOverflowE4m3fn = 0x43e80001u;
-JEW_DEVICE float8_e4m3fn to_float8_e4m3fn(float x) {
+JAX_ELEMENTWISE_DEVICE float8_e4m3fn to_float8_e4m3fn(float x) {
   const uint32 magnitude = narrow<3, 7>(x, kOverflowE4m3fn, 0x7fu, 0x7fu);
   return float8_e4m3fn{static_cast<uint8>(sign_of_8_bits(x) | magnitude)};
 }
 // The largest value is 57344; 61440 is halfway to what would be next, and rounds up.
 constexpr uint32 kOverflowE5m2 = 0x47700000u;
-JEW_DEVICE float8_e5m2 to_float8_e5m2(float x) {
+JAX_ELEMENTWISE_DEVICE float8_e5m2 to_float8_e5m2(float x) {
   const uint32 magnitude = narrow<2, 15>(x, kOverflowE5m2, 0x7cu, 0x7eu);
   return float8_e5m2{static_cast<uint8>(sign_of_8_bits(x) | magnitude)};
 }
 
-JEW_DEVICE bfloat16 to_bfloat16(float x) {
+JAX_ELEMENTWISE_DEVICE bfloat16 to_bfloat16(float x) {
   const uint32 bits = bit_cast<uint32>(x);
   if ((bits & 0x7fffffffu) > 0x7f800000u) {
     return bfloat16{static_cast<uint16>((bits >> 16) | 0x0040u)};  // keep a NaN a NaN
@@ -99,21 +99,23 @@ JEW_DEVICE bfloat16 to_bfloat16(float x) {
 template <class T>
 struct Element {
   using Compute = T;
-  static JEW_DEVICE T widen(T x) { return x; }
-  static JEW_DEVICE T narrow(T x) { return x; }
+  static JAX_ELEMENTWISE_DEVICE T widen(T x) { return x; }
+  static JAX_ELEMENTWISE_DEVICE T narrow(T x) { return x; }
 };
 
 template <>
 struct Element<bool8> {
   using Compute = bool;
-  static JEW_DEVICE bool widen(bool8 x) { return x.bits != 0; }  // any byte but 0 is true
-  static JEW_DEVICE bool8 narrow(bool x) { return bool8{static_cast<uint8>(x)}; }
+  static JAX_ELEMENTWISE_DEVICE bool widen(bool8 x) {
+    return x.bits != 0;
+  }  // any byte but 0 is true
+  static JAX_ELEMENTWISE_DEVICE bool8 narrow(bool x) { return bool8{static_cast<uint8>(x)}; }
 };
 
 template <>
 struct Element<float16> {
   using Compute = float;
-  static JEW_DEVICE float widen(float16 x) {
+  static JAX_ELEMENTWISE_DEVICE float widen(float16 x) {
 #if defined(__CUDA_ARCH__)
     float wide;
     asm("cvt.f32.f16 %0, %1;" : "=f"(wide) : "h"(x.bits));
@@ -122,7 +124,7 @@ struct Element<float16> {
     return portable::widen(x);
 #endif
   }
-  static JEW_DEVICE float16 narrow(float x) {
+  static JAX_ELEMENTWISE_DEVICE float16 narrow(float x) {
 #if defined(__CUDA_ARCH__)
     float16 half;
     asm("cvt.rn.f16.f32 %0, %1;" : "=h"(half.bits) : "f"(x));
@@ -136,10 +138,10 @@ struct Element<float16> {
 template <>
 struct Element<bfloat16> {
   using Compute = float;
-  static JEW_DEVICE float widen(bfloat16 x) {
+  static JAX_ELEMENTWISE_DEVICE float widen(bfloat16 x) {
     return bit_cast<float>(static_cast<uint32>(x.bits) << 16);
   }
-  static JEW_DEVICE bfloat16 narrow(float x) {
+  static JAX_ELEMENTWISE_DEVICE bfloat16 narrow(float x) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
     bfloat16 half;
     asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(half.bits) : "f"(x));
@@ -154,13 +156,13 @@ struct Element<bfloat16> {
 template <>
 struct Element<float8_e4m3fn> {
   using Compute = float;
-  static JEW_DEVICE float widen(float8_e4m3fn x) {
+  static JAX_ELEMENTWISE_DEVICE float widen(float8_e4m3fn x) {
     const uint32 sign = (x.bits & 0x80u) << 8, magnitude = x.bits & 0x7fu;
     const float16 scaled{static_cast<uint16>(sign | magnitude << 7)};
     const float value = Element<float16>::widen(scaled) * 256.0f;
     return magnitude == 0x7fu ? bit_cast<float>(sign << 16 | 0x7fc00000u) : value;
   }
-  static JEW_DEVICE float8_e4m3fn narrow(float x) {
+  static JAX_ELEMENTWISE_DEVICE float8_e4m3fn narrow(float x) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
     uint16 pair;
     asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %1;" : "=h"(pair) : "f"(x));
@@ -176,10 +178,10 @@ struct Element<float8_e4m3fn> {
 template <>
 struct Element<float8_e5m2> {
   using Compute = float;
-  static JEW_DEVICE float widen(float8_e5m2 x) {
+  static JAX_ELEMENTWISE_DEVICE float widen(float8_e5m2 x) {
     return Element<float16>::widen(float16{static_cast<uint16>(x.bits << 8)});
   }
-  static JEW_DEVICE float8_e5m2 narrow(float x) {
+  static JAX_ELEMENTWISE_DEVICE float8_e5m2 narrow(float x) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
     uint16 pair;
     asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %1;" : "=h"(pair) : "f"(x));
@@ -197,7 +199,7 @@ using Compute = typename Element<T>::Compute;
 
 // The nearest value that T can hold, as a value to compute with.
 template <class T>
-JEW_DEVICE Compute<T> round_to(Compute<T> x) {
+JAX_ELEMENTWISE_DEVICE Compute<T> round_to(Compute<T> x) {
   return Element<T>::widen(Element<T>::narrow(x));
 }
 

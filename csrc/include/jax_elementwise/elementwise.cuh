@@ -55,12 +55,12 @@ namespace detail {
 template <class Functor>
 struct ConstantFactory {
   Functor functor;
-  JEW_DEVICE Functor operator()() const { return functor; }
+  JAX_ELEMENTWISE_DEVICE Functor operator()() const { return functor; }
 };
 
 template <class Index, int N, class Functor, class R, class... In, int... I>
-JEW_DEVICE void run_functor(const Functor& functor, const Geometry<0, 0>& geometry, R* out,
-                            Indices<I...>, const In*... in) {
+JAX_ELEMENTWISE_DEVICE void run_functor(const Functor& functor, const Geometry<0, 0>& geometry,
+                                        R* out, Indices<I...>, const In*... in) {
   // Arrays may be the same here, so nothing is __restrict__ and the output is InPlace.
   elementwise<Index, N>(
       OneResult<Functor, R, In...>{functor}, geometry,

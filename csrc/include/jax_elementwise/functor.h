@@ -51,7 +51,7 @@ struct Enabled<true> {
 // Stands for an index where it is asked whether a functor takes one.
 struct AnyIndex {
   template <class T, class = typename Enabled<IsIndex<T>::value>::type>
-  JEW_DEVICE operator T() const;
+  JAX_ELEMENTWISE_DEVICE operator T() const;
 };
 
 }  // namespace detail
@@ -74,12 +74,12 @@ struct OneResult {
       !takes_elements &&
       detail::IsCallable<Functor, detail::Types<Compute<In>..., detail::AnyIndex>>::value;
 
-  JEW_DEVICE void operator()(Compute<In>... in, Compute<R>& out) const {
+  JAX_ELEMENTWISE_DEVICE void operator()(Compute<In>... in, Compute<R>& out) const {
     static_assert(takes_elements,
                   "the functor has no R operator()(In...) const for elements of these types");
     out = static_cast<Compute<R>>(functor(in...));
   }
-  JEW_DEVICE void operator()(Compute<In>... in, int64 index, Compute<R>& out) const {
+  JAX_ELEMENTWISE_DEVICE void operator()(Compute<In>... in, int64 index, Compute<R>& out) const {
     static_assert(takes_elements || takes_index,
                   "the functor has neither R operator()(In...) const nor "
                   "R operator()(In..., int64 index) const for elements of these types");
@@ -91,12 +91,12 @@ struct OneResult {
   }
 
   template <class F = Functor>
-  JEW_DEVICE auto Apply2(R* out, const In*... in) const
+  JAX_ELEMENTWISE_DEVICE auto Apply2(R* out, const In*... in) const
       -> decltype(void(detail::declval<const F&>().Apply2(out, in...))) {
     functor.Apply2(out, in...);
   }
   template <class F = Functor>
-  JEW_DEVICE auto Apply2(R* out, const In*... in, const int64*) const
+  JAX_ELEMENTWISE_DEVICE auto Apply2(R* out, const In*... in, const int64*) const
       -> decltype(void(detail::declval<const F&>().Apply2(out, in...))) {
     functor.Apply2(out, in...);
   }

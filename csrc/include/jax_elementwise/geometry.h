@@ -4,7 +4,7 @@
 // arguments (plan() in csrc/runtime/plan.cc does, in the order of the members below).
 #pragma once
 
-#include <jax_elementwise/integer.h>
+#include <jax_elementwise/math/integer.h>
 
 namespace jax_elementwise {
 
@@ -17,7 +17,7 @@ struct Divider {
   uint64 shift;
 
   template <class Index>
-  JEW_DEVICE Index divide(Index n) const {
+  JAX_ELEMENTWISE_DEVICE Index divide(Index n) const {
     using U = Unsigned<Index>;
     const U dividend = static_cast<U>(n);
     return static_cast<Index>((multiply_high(dividend, static_cast<U>(multiplier)) + dividend) >>
@@ -37,7 +37,7 @@ struct Geometry {
 
   // Offset of output element `index` in a broadcast operand.
   template <class Index>
-  JEW_DEVICE Index offset(int broadcast, Index index) const {
+  JAX_ELEMENTWISE_DEVICE Index offset(int broadcast, Index index) const {
     Index result = 0;
 #pragma unroll
     for (int d = Rank - 1; d > 0; --d) {
@@ -51,7 +51,7 @@ struct Geometry {
 
   // Whether the `count` elements from `index` on lie in one row of the innermost dimension.
   template <class Index>
-  JEW_DEVICE bool same_row(Index index, int count) const {
+  JAX_ELEMENTWISE_DEVICE bool same_row(Index index, int count) const {
     const Index extent = static_cast<Index>(extents[Rank - 2].divisor);
     const Index column = index - extents[Rank - 2].divide(index) * extent;
     return column + count <= extent;

@@ -4,6 +4,9 @@
 #include <jax_elementwise/convert.h>
 #include <jax_elementwise/operand.h>
 #include <jax_elementwise/tuple.h>
+#if defined(JAX_ELEMENTWISE_HOST)
+#include <jax_elementwise/host/description.h>
+#endif
 
 namespace jax_elementwise {
 
@@ -17,10 +20,10 @@ struct Walk {
 
 namespace detail {
 
-// Those of a thread, unless the caller said which (host.h).
-#if !defined(JEW_HOST)
+// Those of a thread, unless the caller said which (host/host.h).
+#if !defined(JAX_ELEMENTWISE_HOST)
 template <class Index>
-JEW_DEVICE Walk<Index> walk(Index packs) {
+JAX_ELEMENTWISE_DEVICE Walk<Index> walk(Index packs) {
   return {static_cast<Index>(static_cast<Index>(blockIdx.x) * kBlockSize + threadIdx.x), packs,
           static_cast<Index>(gridDim.x) * kBlockSize};
 }
@@ -32,7 +35,7 @@ inline Walk<Index> walk(Index) {
 #endif
 
 template <class T>
-JEW_DEVICE T&& declval();
+JAX_ELEMENTWISE_DEVICE T&& declval();
 
 template <class... Ts>
 struct Types {};
@@ -51,9 +54,9 @@ struct HasApply2<Functor, Types<Outs...>, Types<Ins...>,
 
 template <int N, class Functor, class Index, class Geometry, class... Outs, int... O, class... Ins,
           int... I>
-JEW_DEVICE void process_pack(const Functor& functor, const Span<Index>& span,
-                             const Geometry& geometry, const Tuple<Outs...>& outs, Indices<O...>,
-                             const Tuple<Ins...>& ins, Indices<I...>) {
+JAX_ELEMENTWISE_DEVICE void process_pack(const Functor& functor, const Span<Index>& span,
+                                         const Geometry& geometry, const Tuple<Outs...>& outs,
+                                         Indices<O...>, const Tuple<Ins...>& ins, Indices<I...>) {
   const Tuple<Pack<typename Ins::Element, N>...> loaded =
       make_tuple(get<I>(ins).template load<N>(span, geometry)...);
   Tuple<Pack<typename Outs::Element, N>...> stored;
@@ -86,8 +89,14 @@ JEW_DEVICE void process_pack(const Functor& functor, const Span<Index>& span,
 // they are stored. Where packs hold an even number of elements, it does all of them: also a last
 // one by itself, whose neighbour is then some element of the array and is not stored.
 template <class Index, int N, class Functor, class Geometry, class... Outs, class... Ins>
-JEW_DEVICE void elementwise(const Functor& functor, const Geometry& geometry,
-                            const Tuple<Outs...>& outs, const Tuple<Ins...>& ins) {
+JAX_ELEMENTWISE_DEVICE void elementwise(const Functor& functor, const Geometry& geometry,
+                                        const Tuple<Outs...>& outs, const Tuple<Ins...>& ins) {
+#if defined(JAX_ELEMENTWISE_HOST)
+  if (host::description != nullptr) {
+    host::description = host::describe<Index, N, Geometry>(host::description, outs, ins);
+    return;
+  }
+#endif
   const Index size = static_cast<Index>(geometry.size);
   const Index shift = static_cast<Index>(geometry.shift);
   const Index packs = (size + shift + N - 1) / N;
@@ -102,7 +111,7 @@ JEW_DEVICE void elementwise(const Functor& functor, const Geometry& geometry,
 
 // Bit k of the geometry's mask: outputs are counted first, then inputs.
 template <class Geometry>
-JEW_DEVICE bool vectorized(const Geometry& geometry, int operand) {
+JAX_ELEMENTWISE_DEVICE bool vectorized(const Geometry& geometry, int operand) {
   return operand < 64 && ((geometry.vectorized >> operand) & 1);
 }
 

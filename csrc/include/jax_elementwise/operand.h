@@ -16,11 +16,13 @@ struct Span {
   Index size;
   bool whole;  // all of them lie inside
 
-  JEW_DEVICE bool contains(int lane) const { return start + lane >= 0 && start + lane < size; }
+  JAX_ELEMENTWISE_DEVICE bool contains(int lane) const {
+    return start + lane >= 0 && start + lane < size;
+  }
 
   // An element to read for a lane: its own, or for a lane outside the nearest one inside. What is
   // computed there is never stored, but a loop over it must end.
-  JEW_DEVICE Index readable(int lane) const {
+  JAX_ELEMENTWISE_DEVICE Index readable(int lane) const {
     const Index index = start + lane;
     return index < 0 ? 0 : index < size ? index : size - 1;
   }
@@ -34,7 +36,7 @@ struct Contiguous {
   bool vectorized;
 
   template <int N, class Index, class Geometry>
-  JEW_DEVICE Pack<T, N> load(const Span<Index>& span, const Geometry&) const {
+  JAX_ELEMENTWISE_DEVICE Pack<T, N> load(const Span<Index>& span, const Geometry&) const {
     typename Pack<T, N>::Bits bits;
     if (span.whole && vectorized) {
       bits = Pack<T, N>::load_bits(data + span.start);
@@ -55,7 +57,7 @@ struct Scalar {
   T value;
 
   template <int N, class Index, class Geometry>
-  JEW_DEVICE Pack<T, N> load(const Span<Index>&, const Geometry&) const {
+  JAX_ELEMENTWISE_DEVICE Pack<T, N> load(const Span<Index>&, const Geometry&) const {
     Pack<T, N> pack;
 #pragma unroll
     for (int j = 0; j < N; ++j) pack.lane[j] = value;
@@ -70,7 +72,7 @@ struct Rows {
   const T* data;
 
   template <int N, class Index, class Geometry>
-  JEW_DEVICE Pack<T, N> load(const Span<Index>& span, const Geometry& geometry) const {
+  JAX_ELEMENTWISE_DEVICE Pack<T, N> load(const Span<Index>& span, const Geometry& geometry) const {
     const bool whole = span.whole && geometry.same_row(span.start, N);
     const T* first = data + (whole ? geometry.offset(Slot, span.start) : 0);
     typename Pack<T, N>::Bits bits;
@@ -95,7 +97,7 @@ struct Columns {
   const T* data;
 
   template <int N, class Index, class Geometry>
-  JEW_DEVICE Pack<T, N> load(const Span<Index>& span, const Geometry& geometry) const {
+  JAX_ELEMENTWISE_DEVICE Pack<T, N> load(const Span<Index>& span, const Geometry& geometry) const {
     Pack<T, N> pack;
     if (span.whole && geometry.same_row(span.start, N)) {
       const T value = data[geometry.offset(Slot, span.start)];
@@ -114,7 +116,7 @@ struct ElementIndex {
   using Element = int64;
 
   template <int N, class Index, class Geometry>
-  JEW_DEVICE Pack<int64, N> load(const Span<Index>& span, const Geometry&) const {
+  JAX_ELEMENTWISE_DEVICE Pack<int64, N> load(const Span<Index>& span, const Geometry&) const {
     Pack<int64, N> pack;
 #pragma unroll
     for (int j = 0; j < N; ++j) pack.lane[j] = span.readable(j);
@@ -128,7 +130,8 @@ struct BroadcastIndex {
   using Element = int64;
 
   template <int N, class Index, class Geometry>
-  JEW_DEVICE Pack<int64, N> load(const Span<Index>& span, const Geometry& geometry) const {
+  JAX_ELEMENTWISE_DEVICE Pack<int64, N> load(const Span<Index>& span,
+                                             const Geometry& geometry) const {
     Pack<int64, N> pack;
 #pragma unroll
     for (int j = 0; j < N; ++j) pack.lane[j] = geometry.offset(Slot, span.readable(j));
@@ -143,7 +146,7 @@ struct Output {
   bool vectorized;
 
   template <int N, class Index>
-  JEW_DEVICE void store(const Span<Index>& span, const Pack<T, N>& pack) const {
+  JAX_ELEMENTWISE_DEVICE void store(const Span<Index>& span, const Pack<T, N>& pack) const {
     if (span.whole && vectorized) {
       pack.store(data + span.start);
       return;
@@ -163,7 +166,7 @@ struct Output {
 template <class T>
 struct InPlace : Output<T> {
   template <int N, class Index>
-  JEW_DEVICE void store(const Span<Index>& span, const Pack<T, N>& pack) const {
+  JAX_ELEMENTWISE_DEVICE void store(const Span<Index>& span, const Pack<T, N>& pack) const {
     compiler_fence();
     Output<T>::store(span, pack);
   }

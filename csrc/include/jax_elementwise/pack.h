@@ -7,11 +7,11 @@ namespace jax_elementwise {
 
 constexpr int kAccessBytes = 16;  // the widest load and store of a GPU thread
 
-JEW_DEVICE constexpr int min_of(int x, int y) { return x < y ? x : y; }
+JAX_ELEMENTWISE_DEVICE constexpr int min_of(int x, int y) { return x < y ? x : y; }
 
 // Elements per pack of a kernel over arrays of Ts: the widest type fills one access.
 template <class... Ts>
-JEW_DEVICE constexpr int pack_size() {
+JAX_ELEMENTWISE_DEVICE constexpr int pack_size() {
   int size = kAccessBytes;
   ((size = min_of(size, kAccessBytes / static_cast<int>(sizeof(Ts)))), ...);
   return size;
@@ -54,22 +54,22 @@ struct alignas(Bytes) [[gnu::may_alias]] Access {
 // what it has stored, so the compiler need not be told that memory changes; one that stores where
 // it has read puts a fence in between.
 template <class Bits>
-JEW_DEVICE void store_bits(Bits* to, const Bits& bits) {
+JAX_ELEMENTWISE_DEVICE void store_bits(Bits* to, const Bits& bits) {
   *to = bits;
 }
 #if defined(__CUDA_ARCH__)
-JEW_DEVICE void store_bits(uint2* to, const uint2& bits) {
+JAX_ELEMENTWISE_DEVICE void store_bits(uint2* to, const uint2& bits) {
   asm volatile("st.global.v2.b32 [%0], {%1, %2};" ::"l"(__cvta_generic_to_global(to)), "r"(bits.x),
                "r"(bits.y));
 }
-JEW_DEVICE void store_bits(uint4* to, const uint4& bits) {
+JAX_ELEMENTWISE_DEVICE void store_bits(uint4* to, const uint4& bits) {
   asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(to)),
                "r"(bits.x), "r"(bits.y), "r"(bits.z), "r"(bits.w));
 }
 #endif
 
 // Keeps the compiler from moving loads and stores to the other side.
-JEW_DEVICE void compiler_fence() { asm volatile("" ::: "memory"); }
+JAX_ELEMENTWISE_DEVICE void compiler_fence() { asm volatile("" ::: "memory"); }
 
 template <class T, int N>
 struct alignas(min_of(sizeof(T) * N, kAccessBytes)) Pack {
@@ -81,21 +81,25 @@ struct alignas(min_of(sizeof(T) * N, kAccessBytes)) Pack {
   // H200: 3695 GB/s).
   using Bits = typename Access<min_of(sizeof(T) * N, kAccessBytes)>::type;
 
-  static JEW_DEVICE Pack from_bits(const Bits& bits) {
+  static JAX_ELEMENTWISE_DEVICE Pack from_bits(const Bits& bits) {
     Pack pack;
     *reinterpret_cast<Bits*>(&pack) = bits;
     return pack;
   }
-  JEW_DEVICE Bits bits() const { return *reinterpret_cast<const Bits*>(this); }
+  JAX_ELEMENTWISE_DEVICE Bits bits() const { return *reinterpret_cast<const Bits*>(this); }
 
   // By reinterpretation: a copy of the struct (int8 add on an H200: 2694 instead of 4381 GB/s) or a
   // memcpy lets the compilers split the access into elements.
-  static JEW_DEVICE Bits load_bits(const T* from) { return *reinterpret_cast<const Bits*>(from); }
-  JEW_DEVICE void store(T* to) const { store_bits(reinterpret_cast<Bits*>(to), bits()); }
+  static JAX_ELEMENTWISE_DEVICE Bits load_bits(const T* from) {
+    return *reinterpret_cast<const Bits*>(from);
+  }
+  JAX_ELEMENTWISE_DEVICE void store(T* to) const {
+    store_bits(reinterpret_cast<Bits*>(to), bits());
+  }
 };
 
 template <int N, class T>
-JEW_DEVICE bool is_aligned(const T* pointer) {
+JAX_ELEMENTWISE_DEVICE bool is_aligned(const T* pointer) {
   return reinterpret_cast<uint64>(pointer) % (sizeof(T) * N) == 0;
 }
 

@@ -7,9 +7,9 @@
 #pragma once
 
 #if defined(__CUDACC__)
-#define JEW_DEVICE __device__ __forceinline__
+#define JAX_ELEMENTWISE_DEVICE __device__ __forceinline__
 #else
-#define JEW_DEVICE inline __attribute__((always_inline))
+#define JAX_ELEMENTWISE_DEVICE inline __attribute__((always_inline))
 #endif
 
 namespace jax_elementwise {
@@ -59,9 +59,18 @@ using Signed = typename Integers<sizeof(T)>::Signed;
 template <class T>
 using Unsigned = typename Integers<sizeof(T)>::Unsigned;
 
+// The condition of a loop that some values may never leave, in a form that compilers see nothing
+// in. C++ lets them assume that every loop ends, and NVRTC has no option against that. They would
+// take the result of a loop from the condition under which it ends, and leave the loop out.
+JAX_ELEMENTWISE_DEVICE bool goes_on(bool condition) {
+  int word = condition;
+  asm("" : "+r"(word));
+  return word != 0;
+}
+
 // Reinterprets the bytes of a value; the compilers reduce the loop to a register move.
 template <class To, class From>
-JEW_DEVICE To bit_cast(const From& from) {
+JAX_ELEMENTWISE_DEVICE To bit_cast(const From& from) {
   static_assert(sizeof(To) == sizeof(From), "bit_cast keeps every bit");
   To to;
 #if defined(__CUDACC__)

@@ -36,16 +36,16 @@ template <class... Ts>
 struct Tuple : detail::Slots<IndicesFor<Ts...>, Ts...> {};
 
 template <int I, class T>
-JEW_DEVICE T& get(detail::Slot<I, T>& slot) {
+JAX_ELEMENTWISE_DEVICE T& get(detail::Slot<I, T>& slot) {
   return slot.value;
 }
 template <int I, class T>
-JEW_DEVICE const T& get(const detail::Slot<I, T>& slot) {
+JAX_ELEMENTWISE_DEVICE const T& get(const detail::Slot<I, T>& slot) {
   return slot.value;
 }
 
 template <class... Ts>
-JEW_DEVICE Tuple<Ts...> make_tuple(Ts... values) {
+JAX_ELEMENTWISE_DEVICE Tuple<Ts...> make_tuple(Ts... values) {
   return Tuple<Ts...>{{{values}...}};
 }
 

@@ -1,4 +1,4 @@
-// name: ew_gelu_28886046
+// name: ew_gelu_b9139552
 // options:
 // pack: 4
 // space: IterationSpace(groups=(1,), spans=(1,), index_bits=32)
@@ -7,8 +7,8 @@
 
 namespace jax_elementwise {
 
-struct ew_gelu_28886046_functor {
-  JEW_DEVICE void operator()(const float in0, float& out0) const {
+struct ew_gelu_b9139552_functor {
+  JAX_ELEMENTWISE_DEVICE void operator()(const float in0, float& out0) const {
     const float v0 = integer_pow<3>(in0);
     const float v1 = 0x1.6e4e260000000p-5f * v0;
     const float v2 = in0 + v1;
@@ -23,12 +23,12 @@ struct ew_gelu_28886046_functor {
 
 static_assert(pack_size<float>() >= 4, "a pack is one access");
 
-extern "C" __global__ void __launch_bounds__(kBlockSize) ew_gelu_28886046(
+extern "C" __global__ void __launch_bounds__(kBlockSize) ew_gelu_b9139552(
     const __grid_constant__ Geometry<0, 0> geometry,
     float* __restrict__ out0,
     const float* __restrict__ in0) {
   elementwise<int, 4>(
-      ew_gelu_28886046_functor{}, geometry,
+      ew_gelu_b9139552_functor{}, geometry,
       make_tuple(Output<float>{out0, vectorized(geometry, 0)}),
       make_tuple(Contiguous<float>{in0, vectorized(geometry, 1)}));
 }

@@ -1,4 +1,4 @@
-// name: ew_several_results_48e15f63
+// name: ew_several_results_6cd27a6f
 // options:
 // pack: 4
 // space: IterationSpace(groups=(1, 1, 1), spans=(5, 6), index_bits=32)
@@ -7,8 +7,8 @@
 
 namespace jax_elementwise {
 
-struct ew_several_results_48e15f63_functor {
-  JEW_DEVICE void operator()(const float in0, const int in1, float& out0, bool& out1, int& out2, float& out3) const {
+struct ew_several_results_6cd27a6f_functor {
+  JAX_ELEMENTWISE_DEVICE void operator()(const float in0, const int in1, float& out0, bool& out1, int& out2, float& out3) const {
     const float v0 = in0 * 0x1.0000000000000p+1f;
     const float v1 = v0 + 0x1.0000000000000p+0f;
     const bool v2 = in1 > 3;
@@ -32,7 +32,7 @@ struct ew_several_results_48e15f63_functor {
 
 static_assert(pack_size<bool8, float, int>() >= 4, "a pack is one access");
 
-extern "C" __global__ void __launch_bounds__(kBlockSize) ew_several_results_48e15f63(
+extern "C" __global__ void __launch_bounds__(kBlockSize) ew_several_results_6cd27a6f(
     const __grid_constant__ Geometry<3, 2> geometry,
     float* __restrict__ out0,
     bool8* __restrict__ out1,
@@ -41,7 +41,7 @@ extern "C" __global__ void __launch_bounds__(kBlockSize) ew_several_results_48e1
     const float* __restrict__ in0,
     const int* __restrict__ in1) {
   elementwise<int, 4>(
-      ew_several_results_48e15f63_functor{}, geometry,
+      ew_several_results_6cd27a6f_functor{}, geometry,
       make_tuple(Output<float>{out0, vectorized(geometry, 0)},
                  Output<bool8>{out1, vectorized(geometry, 1)},
                  Output<int>{out2, vectorized(geometry, 2)},

@@ -19,6 +19,9 @@ struct [[gnu::may_alias]] alignas(8) uint2 {
 struct [[gnu::may_alias]] alignas(16) uint4 {
   unsigned x, y, z, w;
 };
+struct float3 {
+  float x, y, z;
+};
 struct dim3 {
   unsigned x, y, z;
   explicit dim3(unsigned x) : x(x), y(1), z(1) {}

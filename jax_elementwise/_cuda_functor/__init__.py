@@ -1,0 +1,1 @@
+"""Functors in CUDA C++: what users write, as operations of a functor."""
