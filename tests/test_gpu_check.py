@@ -28,13 +28,14 @@ gpu_check = load()
 def tree(tmp_path):
     """A small project with a tool and no record."""
     files = {
+        ".gitignore": "__pycache__/\n*.so\n/jax_elementwise/_runtime.pyi\n",
         "CMakeLists.txt": "project(x)\n",
         "README.md": "x\n",
         "csrc/embed.cmake": "x\n",
         "csrc/include/kernel.h": "x\n",
         "csrc/module.cc": "x\n",
         "jax_elementwise/__init__.py": "x\n",
-        "jax_elementwise/_codegen/emit.py": "x\n",
+        "jax_elementwise/_codegen/kernel.py": "x\n",
         "pyproject.toml": '[build-system]\nrequires = ["a"]\n[project]\nname = "x"\n',
         "tests/gpu/test_x.py": "x\n",
     }
@@ -49,7 +50,7 @@ def tree(tmp_path):
 
 def write_record(tree, **changes):
     record = {
-        "sources": gpu_check.source_digest(tree),
+        "sources": gpu_check.source_names(tree),
         "date": "2026-01-02T03:04:05Z",
         "device": {"name": "NVIDIA X", "count": 1, "driver": "1.2"},
         "versions": {"python": "3.12.1", "jax": "0.11.2", "nvrtc": "13.0"},
@@ -73,15 +74,32 @@ def run_status(tree):
     return run.returncode, run.stdout
 
 
-# ---- The hash ------------------------------------------------------------------------------------
+# ---- The names of the sources --------------------------------------------------------------------
 
 
-def test_the_hash_depends_on_contents_and_not_on_the_place_or_age(tree, tmp_path_factory):
-    digest = gpu_check.source_digest(tree)
+def test_names_are_those_that_git_has_for_a_commit(tree, monkeypatch):
+    for key, value in {"NAME": "x", "EMAIL": "x@example.org"}.items():
+        monkeypatch.setenv(f"GIT_AUTHOR_{key}", value)
+        monkeypatch.setenv(f"GIT_COMMITTER_{key}", value)
+
+    def git(*arguments):
+        run = subprocess.run(["git", *arguments], cwd=tree, check=True, capture_output=True)
+        return run.stdout.decode().strip()
+
+    git("init", "--quiet")
+    git("add", ".")
+    git("commit", "--quiet", "--message=x")
+    names = gpu_check.source_names(tree)
+    assert names == {path: git("rev-parse", f"HEAD:{path}") for path in gpu_check.SOURCES}
+
+
+def test_names_depend_on_contents_and_not_on_the_place_or_mode(tree, tmp_path_factory):
+    names = gpu_check.source_names(tree)
     copy = tmp_path_factory.mktemp("other") / "place"
     shutil.copytree(tree, copy, copy_function=shutil.copyfile)
-    assert gpu_check.source_digest(copy) == digest
-    assert digest == gpu_check.source_digest(tree)
+    (copy / "csrc/module.cc").chmod(0o755)
+    assert gpu_check.source_names(copy) == names
+    assert names == gpu_check.source_names(tree)
 
 
 @pytest.mark.parametrize(
@@ -92,23 +110,25 @@ def test_the_hash_depends_on_contents_and_not_on_the_place_or_age(tree, tmp_path
         "csrc/include/kernel.h",
         "csrc/module.cc",
         "csrc/new.cc",
-        "jax_elementwise/_codegen/emit.py",
+        "jax_elementwise/_codegen/kernel.py",
         "jax_elementwise/new.py",
+        "pyproject.toml",
     ],
 )
-def test_the_hash_changes_with_every_source(tree, name):
-    digest = gpu_check.source_digest(tree)
+def test_a_changed_source_has_another_name(tree, name):
+    names = gpu_check.source_names(tree)
     (tree / name).write_text("y\n")
-    assert gpu_check.source_digest(tree) != digest
+    changed = gpu_check.source_names(tree)
+    assert {key for key in names if names[key] != changed[key]} == {name.split("/")[0]}
 
 
-def test_the_hash_changes_with_names_and_missing_files(tree):
-    digests = {gpu_check.source_digest(tree)}
+def test_renamed_and_missing_files_change_a_name(tree):
+    names = {gpu_check.source_names(tree)["csrc"]}
     (tree / "csrc/module.cc").rename(tree / "csrc/modules.cc")
-    digests.add(gpu_check.source_digest(tree))
+    names.add(gpu_check.source_names(tree)["csrc"])
     (tree / "csrc/modules.cc").unlink()
-    digests.add(gpu_check.source_digest(tree))
-    assert len(digests) == 3
+    names.add(gpu_check.source_names(tree)["csrc"])
+    assert len(names) == 3
 
 
 @pytest.mark.parametrize(
@@ -116,37 +136,33 @@ def test_the_hash_changes_with_names_and_missing_files(tree):
     [
         "README.md",
         "build/x.cc",
-        "jax_elementwise/__pycache__/emit.cpython-311.pyc",
+        "jax_elementwise/__pycache__/kernel.cpython-311.pyc",
         "jax_elementwise/_runtime.cpython-311-x86_64-linux-gnu.so",
         "jax_elementwise/_runtime.pyi",
-        "jax_elementwise/py.typed",
         "tests/gpu/test_x.py",
     ],
 )
-def test_the_hash_ignores_what_is_built_or_only_read(tree, name):
-    digest = gpu_check.source_digest(tree)
+def test_what_is_built_or_only_read_changes_no_name(tree, name):
+    names = gpu_check.source_names(tree)
     (tree / name).parent.mkdir(parents=True, exist_ok=True)
     (tree / name).write_text("y\n")
-    assert gpu_check.source_digest(tree) == digest
+    assert gpu_check.source_names(tree) == names
 
 
-def test_of_the_project_file_only_what_decides_the_build_counts(tree):
-    path, digest = tree / "pyproject.toml", gpu_check.source_digest(tree)
-    text = path.read_text()
-    path.write_text(text.replace('"x"', '"y"') + "[tool.ruff]\nline-length = 1\n")
-    assert gpu_check.source_digest(tree) == digest
-    path.write_text(text.replace('"a"', '"b"'))
-    changed = gpu_check.source_digest(tree)
-    assert changed != digest
-    path.write_text(text + '[tool.scikit-build]\nbuild-dir = "x"\n')
-    assert gpu_check.source_digest(tree) not in (digest, changed)
+def test_without_git_there_are_no_names(tree, monkeypatch):
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(gpu_check.CheckError, match="git is not installed"):
+        gpu_check.source_names(tree)
+
+
+def test_sources_that_are_missing_are_an_error(tree):
+    (tree / "CMakeLists.txt").unlink()
+    with pytest.raises(gpu_check.CheckError, match=r"cannot name the sources: .*CMakeLists.txt"):
+        gpu_check.source_names(tree)
 
 
 def test_this_project_has_the_sources_it_should():
-    files = gpu_check.source_files(ROOT)
-    assert files == sorted(files)
-    assert {"CMakeLists.txt", "csrc/module.cc", "jax_elementwise/_api.py"} <= set(files)
-    assert not [name for name in files if "_runtime" in name or "build" in name]
+    assert set(gpu_check.source_names(ROOT)) == set(gpu_check.SOURCES)
 
 
 # ---- The record ----------------------------------------------------------------------------------

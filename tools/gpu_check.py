@@ -6,14 +6,11 @@ against that build and, if nothing failed, writes tests/gpu/verified.json. It ne
 the build and the tests require must be installed.
 
 ``python3 tools/gpu_check.py --status`` says whether the record is about the sources as they are
-now, and exits 0 only if it is. It needs nothing but Python's standard library.
+now, and exits 0 only if it is. It needs nothing but git and Python's standard library.
 
-What the record is about (``source_digest``): the names and contents of
-
-- every .cc, .cuh, .h and .cmake file below csrc/,
-- every .py, .pyi, .h, .cc and .cmake file below jax_elementwise/, but the generated _runtime.pyi,
-- CMakeLists.txt,
-- and the tables [build-system] and [tool.scikit-build] of pyproject.toml.
+What the record is about (``SOURCES``) are all files that git tracks or would track below csrc/ and
+jax_elementwise/, and CMakeLists.txt and pyproject.toml. They stand in it by git's own names: those
+of a commit are what ``git rev-parse COMMIT:csrc`` and so on print.
 """
 
 from __future__ import annotations
@@ -21,7 +18,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import datetime
-import hashlib
 import json
 import os
 import pathlib
@@ -30,7 +26,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import tomllib
 import xml.etree.ElementTree
 from collections.abc import Iterator
 from typing import Any
@@ -38,11 +33,7 @@ from typing import Any
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 RECORD = pathlib.Path("tests", "gpu", "verified.json")
 
-_SUFFIXES = {
-    "csrc": {".cc", ".cuh", ".h", ".cmake"},
-    "jax_elementwise": {".py", ".h", ".cc", ".cmake", ".pyi"},
-}
-_GENERATED = {"jax_elementwise/_runtime.pyi"}
+SOURCES = ("CMakeLists.txt", "csrc", "jax_elementwise", "pyproject.toml")
 
 
 class CheckError(Exception):
@@ -52,32 +43,37 @@ class CheckError(Exception):
 # ---- The sources ---------------------------------------------------------------------------------
 
 
-def source_files(root: pathlib.Path) -> list[str]:
-    """The files that the record is about, relative to the root, in a fixed order."""
-    files = ["CMakeLists.txt"]
-    for directory, suffixes in _SUFFIXES.items():
-        paths = (path for path in (root / directory).rglob("*") if path.suffix in suffixes)
-        files += [path.relative_to(root).as_posix() for path in paths if path.is_file()]
-    return sorted(set(files) - _GENERATED)
+def source_names(root: pathlib.Path) -> dict[str, str]:
+    """Git's names of the contents of what decides what is built and what it does.
+
+    They are made in an empty repository: a copy of the sources need not have one, and no setting of
+    the user's is to change them.
+    """
+    with tempfile.TemporaryDirectory() as repository:
+
+        def git(*arguments: str) -> str:
+            command = ["git", f"--git-dir={repository}", f"--work-tree={root}", *_SAME, *arguments]
+            kept = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
+            try:
+                run = subprocess.run(
+                    command, cwd=root, env=kept, check=True, capture_output=True, text=True
+                )
+            except FileNotFoundError:
+                raise CheckError("git is not installed, which names the sources") from None
+            except subprocess.CalledProcessError as error:
+                raise CheckError(f"git cannot name the sources: {error.stderr.strip()}") from None
+            return run.stdout
+
+        git("init", "--quiet")
+        git("add", "--", *SOURCES)
+        tree = git("write-tree").strip()
+        lines = git("ls-tree", tree).splitlines()
+    entries = (line.split("\t") for line in lines)
+    return {path: described.split()[2] for described, path in entries}
 
 
-def source_digest(root: pathlib.Path) -> str:
-    """A hash of all that decides what is built and what it does."""
-    total = hashlib.sha256()
-    for name in source_files(root):
-        content = hashlib.sha256((root / name).read_bytes()).hexdigest()
-        total.update(f"{name} {content}\n".encode())
-    build = json.dumps(_build_tables(root), sort_keys=True)
-    total.update(f"pyproject.toml {build}\n".encode())
-    return total.hexdigest()
-
-
-def _build_tables(root: pathlib.Path) -> dict[str, Any]:
-    project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
-    return {
-        "build-system": project.get("build-system"),
-        "tool.scikit-build": project.get("tool", {}).get("scikit-build"),
-    }
+# Names depend on contents only, not on modes or line ends that a checkout chose.
+_SAME = ("-c", "core.fileMode=false", "-c", "core.autocrlf=false", "-c", "core.excludesFile=")
 
 
 # ---- The record ----------------------------------------------------------------------------------
@@ -96,7 +92,11 @@ def status(root: pathlib.Path) -> tuple[bool, str]:
         return False, f"Not verified: {RECORD.as_posix()} is malformed ({error!r})."
     if record["tests"]["failed"]:
         return False, f"Not verified: tests failed. {what}"
-    if recorded != source_digest(root):
+    try:
+        present = source_names(root)
+    except CheckError as failure:
+        return False, f"Not verified: {failure}. {what}"
+    if recorded != present:
         return False, f"Not verified: the sources have changed since the last run. {what}"
     return True, f"Verified: the sources are those of the last run. {what}"
 
@@ -234,7 +234,7 @@ def make_record(
     versions = {key: found[key] for key in ("jax", "jaxlib", "nvrtc")}
     now = datetime.datetime.now(datetime.UTC)
     return {
-        "sources": source_digest(root),
+        "sources": source_names(root),
         "date": now.isoformat(timespec="seconds").replace("+00:00", "Z"),
         "device": {
             "name": found["name"],
@@ -256,7 +256,7 @@ def check(
     jobs: int = 1,
 ) -> str:
     """Builds, tests and, if all passed and all ran, writes the record; returns what to say."""
-    before = source_digest(root)
+    before = source_names(root)
     seconds = {"build": build(root, directory)}
     found = probe(directory)
     begin = time.monotonic()
@@ -266,7 +266,7 @@ def check(
         raise CheckError(f"{tests['passed']} tests passed and {tests['failed']} failed: no record")
     if extra:
         return "No record: not all of the tests were asked for."
-    if source_digest(root) != before:
+    if source_names(root) != before:
         raise CheckError("the sources changed meanwhile: no record")
     record = make_record(root, found, tests, seconds)
     for output in outputs:

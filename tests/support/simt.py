@@ -35,7 +35,7 @@ _FLAGS = ["-std=c++17", "-O0", "-ffp-contract=off"]
 # What users' CUDA C++ may name without including anything.
 USERS_HEADERS = "".join(
     f"#include <jax_elementwise/{name}.h>\n"
-    for name in ("cuda_names", "half", "bfloat16", "float8")
+    for name in ("cuda/names", "cuda/half", "cuda/bfloat16", "cuda/float8")
 )
 SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g1"]
 # What Fault means in csrc/runtime/error.h.
