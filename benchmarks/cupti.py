@@ -1,10 +1,10 @@
 """What a GPU did and when, from CUPTI, NVIDIA's interface for profilers.
 
-Whoever launched a kernel (JAX, CuPy, CUDA by hand), its start and its end are noted by the device in
-the same way, so no peer is charged for the host's part of a launch or for gaps between kernels.
+Whoever launched a kernel (JAX, CuPy, CUDA by hand), its start and its end are noted by the device
+in the same way, so no peer is charged for the host's part of a launch or for gaps between kernels.
 
-Source of the records' layout: ``cupti_activity.h``; the fields read here are where they are in every
-version since CUDA 9.
+Source of the records' layout: ``cupti_activity.h``; the fields read here are where they are in
+every version since CUDA 9.
 """
 
 import ctypes
