@@ -57,7 +57,7 @@ def in_new_process(group: str, process: str, folder: str, quick: bool) -> list[d
     environment = {key: value.format(folder=folder) for key, value in changed.items()}
     output = pathlib.Path(folder, "rows.jsonl")
     output.unlink(missing_ok=True)
-    command = [sys.executable, __file__, "measure", group, process, str(output)]
+    command = [sys.executable, os.path.dirname(__file__), "measure", group, process, str(output)]
     done = subprocess.run(
         command + ["--quick"] * quick, env={**os.environ, **environment}, check=False
     )

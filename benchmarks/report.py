@@ -58,11 +58,17 @@ def _ratio(case: dict[str, Row], above: str, below: str) -> str:
 
 
 def remarks(rows: Sequence[Row]) -> list[str]:
-    """What was left out and why, and what the numbers of may be wrong."""
+    """What was left out and why, what was counted, and which numbers may be wrong."""
     skipped = {
         f"{row['way']} ({row['clock']}): {row['skipped']}" for row in rows if "skipped" in row
     }
     lines = [f"Without {reason}." for reason in sorted(skipped)]
+    for row in rows:
+        if "instructions" in row:
+            counted = ", ".join(f"{count} {kind}" for kind, count in row["instructions"].items())
+            lines.append(f"{row['case']}, {row['way']}: {counted}.")
+        elif row.get("count"):
+            lines.append(f"{row['way']}: {row['count']} {row['case']}.")
     seen = dict.fromkeys(
         f"DOUBTFUL: {row['case']}: {fault}." for row in rows for fault in row.get("faults", ())
     )

@@ -86,18 +86,6 @@ def load(tool):
     return module
 
 
-def test_tables_of_limits_go_where_the_page_has_a_place_for_them():
-    tool = load(ROOT / "tools" / "limits_tables.py")
-    page = tool.PAGE.read_text()
-    groups = ["chain", "neighbours", "layouts", "tiny"]
-    rows = [{"group": g, "case": f"a {g}", "us": {"ours": 2.0, "XLA": 1.0}} for g in groups]
-    about = {"device": "GPU", "driver": None, "jax": "1", "python": "3"}
-    text = tool.filled(page, {"machine": about, "rows": rows})
-    assert "One GPU, JAX 1, Python 3.\n<!-- end -->" in text
-    for group in groups:
-        assert f"| a {group} | 2.00 |  | 1.00 | 0.50 |  |\n<!-- end -->" in text
-    assert tool.filled(text, {"machine": about, "rows": rows}) == text
-
 
 @pytest.fixture(scope="module")
 def written():

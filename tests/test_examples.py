@@ -1,7 +1,6 @@
-"""The examples and the benchmarks run as their users run them: as programs."""
+"""The examples run as their users run them: as programs."""
 
 import importlib.util
-import json
 import os
 import pathlib
 import re
@@ -171,63 +170,6 @@ def test_functors(host_compiler):
     assert names == re.findall(r"^  \w+ +(.+?) +agrees", output, re.MULTILINE)
 
 
-def test_apply2_needs_a_gpu():
-    done = start("benchmarks/apply2.py")
-    assert done.returncode == 2
-    assert "needs a GPU" in done.stderr
-
-
-@exhaustive
-def test_apply2_measures(host_compiler):
-    # On a CPU, where its numbers mean nothing.
-    program = """
-import apply2, jax.numpy as jnp
-for name in apply2.CASES:
-    row = apply2.measure(name, jnp.bfloat16, 1 << 12, calls=2, repeats=1)
-    print(name, *row["us"], min(row["us"].values()) > 0)
-"""
-    lines = run("-W", "error", "-c", program, cwd=ROOT / "benchmarks").splitlines()
-    assert lines == [f"{n} Apply2 scalar traced XLA True" for n in ("add", "mul", "fma", "relu")]
-
-
-def test_launch_needs_a_gpu():
-    done = start("benchmarks/launch.py", JAX_PLATFORMS="cpu")
-    assert done.returncode == 2
-    assert "needs a GPU" in done.stderr
-
-
-@exhaustive
-def test_launch_measures(host_compiler):
-    # On a CPU, where its numbers mean nothing.
-    program = """
-import launch
-for row in (launch.chain(1 << 10, 3, 1), launch.eager(1 << 10, 3, 1)):
-    print(row["size"], sorted(row["us"]), min(row["us"].values()) > 0, row["custom_calls"])
-"""
-    environment = {"JAX_ELEMENTWISE_LOWERING": "kernel", "JAX_PLATFORMS": "cpu"}
-    lines = run("-W", "error", "-c", program, cwd=ROOT / "benchmarks", **environment).splitlines()
-    assert lines == ["1024 ['XLA', 'ours'] True 3", "1024 ['XLA', 'ours'] True None"]
-
-
-@exhaustive
-def test_scaling_measures(tmp_path, host_compiler):
-    # On CPUs, which share what they compute with.
-    file = tmp_path / "scaling.json"
-    environment = {
-        "JAX_ELEMENTWISE_LOWERING": "kernel",
-        "JAX_PLATFORMS": "cpu",
-        "XLA_FLAGS": "--xla_force_host_platform_device_count=8",
-    }
-    output = run("-W", "error", "benchmarks/scaling.py", "--quick", "--json", file, **environment)
-    assert "DOUBTFUL" not in output
-    rows = json.loads(file.read_text())["rows"]
-    assert [(row["dtype"], row["devices"]) for row in rows] == [
-        (dtype, count) for dtype in ("float32", "bfloat16") for count in (1, 2, 4, 8)
-    ]
-    assert all(row["equal"] and not row["collectives"] for row in rows)
-    assert all(min(row["us"].values()) > 0 for row in rows)
-
-
 def test_loops_are_kernels_also_in_reverse():
     # Lowered for CUDA, which needs no GPU.
     program = """
@@ -247,46 +189,3 @@ for function, count in (
 """
     lines = run("-c", program, cwd=ROOT / "examples").splitlines()
     assert lines == ["1 False", "2 False", "1 False", "1 False"]
-
-
-@exhaustive
-def test_bandwidth_quick(tmp_path):
-    file = tmp_path / "measurements.json"
-    output = run("-W", "error", "benchmarks/bandwidth.py", "--quick", "--json", file)
-    measured = json.loads(file.read_text())
-    rows = measured["bandwidth"]
-    assert {row["dtype"] for row in rows} == {"float32", "bfloat16"}
-    assert output.count("\n| ") == len(rows) + 1  # and the head
-    add = next(row for row in rows if row["function"] == "x + y" and row["dtype"] == "float32")
-    assert add["bytes"] == 3 * 4 * add["size"]
-    assert all(row["ours_us"] > 0 and row["xla_us"] > 0 for row in rows)
-
-
-@exhaustive
-def test_first_call(tmp_path):
-    file = tmp_path / "measurements.json"
-    output = run("-W", "error", "benchmarks/first_call.py", "--json", file)
-    measured = json.loads(file.read_text())
-    assert len(measured["functions"]) == 10
-    assert output.count("\n| ") == 3 + 10 + 2  # processes, functions, the heads of both tables
-    for times in (measured["first_ms"], measured["other_shape_ms"]):
-        assert times.keys() == {"cold", "warm", "jit"}
-        assert all(len(values) == 10 and min(values) > 0 for values in times.values())
-    # Nothing compiles again: not for another shape, and not in the second process.
-    cold, warm, jit = (measured["counters"][process] for process in ("cold", "warm", "jit"))
-    assert cold["compilations"] in (0, 10)
-    assert (warm["compilations"], warm["disk_hits"]) == (0, cold["compilations"])
-    assert not any(jit.values())
-
-
-@exhaustive
-def test_limits_small(tmp_path):
-    file = tmp_path / "measurements.json"
-    output = run("-W", "error", "benchmarks/limits.py", "--small", "--json", file)
-    rows = json.loads(file.read_text())["rows"]
-    assert output.count("\n| ") == len(rows) + 1  # and the head
-    assert {row["group"] for row in rows} == {"chain", "neighbours", "layouts", "tiny"}
-    assert all(min(row["us"].values()) > 0 and {"ours", "XLA"} <= row["us"].keys() for row in rows)
-    transposed = next(row for row in rows if row["case"].startswith("f(x.T)"))
-    assert transposed["counts"]["ours"]["kernels"] >= 1
-    assert transposed["counts"]["ours"]["moves"] >= 1

@@ -16,6 +16,7 @@ from gpu import device
 
 # Tests that several processes (pytest-xdist) do not divide among them; all others they do.
 TOGETHER = {
+    "test_benchmarks.py": "programs",
     "test_command_buffers.py": "programs",
     "test_example_programs.py": "programs",
     "test_sanitizer.py": "programs",
