@@ -50,7 +50,7 @@ def calls_on_cpu(fun, *args):
 # ---- Values --------------------------------------------------------------------------------------
 
 
-# One float and one integer by default: codegen/test_primitives.py has all of them.
+# One float and one integer by default: codegen/test_operators.py has all of them.
 @pytest.mark.sampled
 @pytest.mark.parametrize("part", range(4))
 @pytest.mark.parametrize(

@@ -86,7 +86,6 @@ def load(tool):
     return module
 
 
-
 @pytest.fixture(scope="module")
 def written():
     """What the page says users write, by primitive."""
@@ -114,3 +113,36 @@ def test_what_users_write_is_the_primitive(written):
             for dtype in ("float32", "int32", "uint32", "bool", "complex64"):
                 found |= _primitives(text, dtype)
             assert name in found, (name, text)
+
+
+# ---- Files that documents name -------------------------------------------------------------------
+
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+FOLDERS = ("jax_elementwise", "csrc", "tests", "tools", "benchmarks", "docs", "examples", "*.md")
+OF_CUDA = {"cuda_fp8.h", "cuda_bf16.h", "cuda_fp16.h"}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_files_that_a_page_names_exist(page):
+    named = set(re.findall(r"`([\w/.-]+\.(?:py|cc|h|cuh|cu|md|json))`", page.read_text()))
+    files = [path.as_posix() for folder in FOLDERS for path in _below(folder)]
+    missing = {n for n in named - OF_CUDA if not any(f.endswith(f"/{n}") for f in files)}
+    assert not missing
+
+
+def _below(pattern):
+    for path in ROOT.glob(pattern):
+        yield path
+        yield from path.rglob("*") if path.is_dir() else ()
+
+
+def test_names_in_the_internals_are_in_the_sources():
+    text = (ROOT / "docs" / "internals.md").read_text()
+    named = {name.split(".")[-1] for name in re.findall(r"`([A-Za-z_]\w*(?:\.\w+)*)`", text)}
+    sources = [path for folder in ("jax_elementwise", "csrc") for path in _below(folder)]
+    suffixes = (".py", ".cc", ".h", ".cuh")
+    words = set()
+    for path in sources:
+        if path.suffix in suffixes:
+            words |= {path.stem, path.suffix[1:]} | set(re.findall(r"\w+", path.read_text()))
+    assert not named - words

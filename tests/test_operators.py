@@ -1,6 +1,6 @@
 """Every row of the operator table with every dtype through the public function, as XLA computes it.
 
-What kernels compute is tested in ``codegen/test_primitives.py`` and, on a GPU, in
+What kernels compute is tested in ``codegen/test_operators.py`` and, on a GPU, in
 ``gpu/test_numerics.py``.
 """
 

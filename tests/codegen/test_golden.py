@@ -37,7 +37,7 @@ def test_the_text_is_the_golden_one(name):
     kept = path.read_text() if path.exists() else ""
     assert made == kept, (
         f"the kernel of {name} is not the one in {path}. If the change is meant, run\n"
-        "  UPDATE_GOLDEN=1 python -m pytest tests/codegen/test_emit.py\n"
+        "  UPDATE_GOLDEN=1 python -m pytest tests/codegen/test_golden.py\n"
         "and look at the difference before it is committed."
     )
 
@@ -271,7 +271,7 @@ def _line(fun):
 
 
 def test_an_unknown_primitive_is_refused_with_its_place():
-    place = rf"test_emit\.py:{_line(_uses_a_mystery)}:\d+ \(_uses_a_mystery\)"
+    place = rf"test_golden\.py:{_line(_uses_a_mystery)}:\d+ \(_uses_a_mystery\)"
     message = (
         rf"^cannot generate a kernel for the primitive 'mystery', at .*{place}\. Compute it outside"
     )
@@ -293,7 +293,7 @@ def test_a_primitive_without_the_dtype_is_refused(monkeypatch):
     def fun(x):
         return jnp.sin(x)
 
-    place = rf"test_emit\.py:{_line(fun)}:\d+ \("
+    place = rf"test_golden\.py:{_line(fun)}:\d+ \("
     with pytest.raises(NotImplementedError, match=rf"for 'sin' of float32, at .*{place}"):
         simt.make_kernel(fun, ["float32"], name="without")
 
@@ -302,7 +302,7 @@ def test_large_arrays_inside_the_function_are_refused():
     def fun(x):
         return jnp.sum(jnp.broadcast_to(x, (5, 13)))
 
-    message = r"array of shape \(5, 13\) per element \(of more than 64.* at .*test_emit\.py"
+    message = r"array of shape \(5, 13\) per element \(of more than 64.* at .*test_golden\.py"
     with pytest.raises(NotImplementedError, match=message):
         simt.make_kernel(fun, ["float32"])
 
