@@ -221,6 +221,14 @@ def test_records_are_read_where_their_fields_are():
     assert not recorder._buffers
 
 
+def test_moves_are_kernels_of_xla():
+    from clocks import _is_move
+    from cupti import Activity
+
+    names = ["ew_f_transpose_1a", "loop_transpose_fusion", "wrapped_copy", "loop_add", "memcpy"]
+    assert [_is_move(Activity(0, 1, name)) for name in names] == [False, True, True, False, True]
+
+
 def test_without_cupti_there_is_no_device_time(monkeypatch):
     import cupti
 

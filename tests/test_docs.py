@@ -117,12 +117,12 @@ def test_what_users_write_is_the_primitive(written):
 
 # ---- Files that documents name -------------------------------------------------------------------
 
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
 FOLDERS = ("jax_elementwise", "csrc", "tests", "tools", "benchmarks", "docs", "examples", "*.md")
 OF_CUDA = {"cuda_fp8.h", "cuda_bf16.h", "cuda_fp16.h"}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", DOCUMENTS, ids=lambda page: page.name)
 def test_files_that_a_page_names_exist(page):
     named = set(re.findall(r"`([\w/.-]+\.(?:py|cc|h|cuh|cu|md|json))`", page.read_text()))
     files = [path.as_posix() for folder in FOLDERS for path in _below(folder)]

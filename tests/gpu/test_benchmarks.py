@@ -31,4 +31,5 @@ def test_group(group, program):
     assert {"ours", "XLA"} <= peers
     for row in rows:
         if row["way"] in ("ours", "copy", "CUDA", "CuPy"):
-            assert (row["kernels"], row["moves"] if row["way"] == "ours" else 0) == (1, 0), row
+            fills = "kepler, " in row["case"]  # JAX writes the ones that derivatives start from
+            assert (row["kernels"], row["moves"]) == (1 + fills, 0), row
