@@ -27,6 +27,12 @@ def _recorder() -> cupti.Recorder | None:
     return cupti.Recorder() if jax.default_backend() == "gpu" else None
 
 
+def _nothing_recorded() -> None:
+    """The host's part of a launch takes twice as long where CUPTI records it."""
+    if _recorder.cache_info().currsize and _recorder():
+        raise RuntimeError("device time is recorded in this process: measure launches in another")
+
+
 def sets_for(operands: Sequence[jax.Array]) -> int:
     """How many sets of operands take turns, so that a call finds none of its own in a cache."""
     total = sum(x.nbytes for x in operands)
@@ -81,6 +87,7 @@ class ProgramTime:
     """
 
     def __init__(self, peer: Jax, way: Callable, sets: Sequence[Sequence[jax.Array]], steps: int):
+        _nothing_recorded()
         self._operands, self._steps = peer.given(sets[0]), steps
 
         def program(*operands):
@@ -116,6 +123,7 @@ class DispatchTime:
     """Of the host, for a call outside of ``jit``; the device may still be busy."""
 
     def __init__(self, peer: Jax, way: Callable, sets: Sequence[Sequence[jax.Array]], steps: int):
+        _nothing_recorded()
         self._operands, self._calls, self._way = peer.given(sets[0]), steps, way
         self.sample = peer.sample(way(*self._operands))
         self.facts: dict[str, float] = {}

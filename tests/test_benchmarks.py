@@ -240,6 +240,21 @@ def test_without_cupti_there_is_no_device_time(monkeypatch):
         cupti.Recorder()
 
 
+def test_launches_are_not_timed_where_device_time_is_recorded(monkeypatch):
+    import clocks
+    from case import Case, uniform
+    from measuring import measured
+
+    clocks._recorder.cache_clear()
+    monkeypatch.setattr(clocks.jax, "default_backend", lambda: "gpu")
+    monkeypatch.setattr(clocks.cupti, "Recorder", object)
+    clocks._recorder()
+    case = Case("f", {"ours": lambda x: x}, uniform((4,)), clock="program")
+    with pytest.raises(RuntimeError, match="measure launches in another"):
+        next(measured([case], quick=True))
+    clocks._recorder.cache_clear()
+
+
 def test_operands_take_turns_until_no_cache_holds_them():
     from clocks import sets_for
 
