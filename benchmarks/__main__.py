@@ -51,10 +51,10 @@ def measure(options: argparse.Namespace) -> None:
             print(json.dumps({"group": options.group, **row}), file=file, flush=True)
 
 
-def in_new_process(group: str, process: str, folder: str, quick: bool) -> list[dict]:
-    """What ``measure`` writes there."""
+def in_new_process(group: str, process: str, folder: str, quick: bool) -> tuple[bool, list[dict]]:
+    """Whether ``measure`` came to its end there, and what it wrote."""
     changed = groups.load(group).PROCESSES[process]
-    environment = {key: value.format(folder=folder) for key, value in changed.items()}
+    environment = {key: value.replace("{folder}", folder) for key, value in changed.items()}
     output = pathlib.Path(folder, "rows.jsonl")
     output.unlink(missing_ok=True)
     command = [sys.executable, os.path.dirname(__file__), "measure", group, process, str(output)]
@@ -63,9 +63,8 @@ def in_new_process(group: str, process: str, folder: str, quick: bool) -> list[d
     )
     if done.returncode:
         print(f"FAILED: {group} {process}: exit status {done.returncode}", file=sys.stderr)
-    if not output.exists():
-        return []
-    return [json.loads(line) for line in output.read_text("utf-8").splitlines()]
+    lines = output.read_text("utf-8").splitlines() if output.exists() else []
+    return done.returncode == 0, [json.loads(line) for line in lines]
 
 
 def run(options: argparse.Namespace) -> int:
@@ -77,10 +76,11 @@ def run(options: argparse.Namespace) -> int:
         rows = []
         with tempfile.TemporaryDirectory() as folder:
             for process in module.PROCESSES:
-                lines = in_new_process(group, process, folder, options.quick)
-                measurements["machine"] = next(iter(lines), {}).get("machine")
+                ended, lines = in_new_process(group, process, folder, options.quick)
+                failed = failed or not ended
+                if lines:
+                    measurements["machine"] = lines[0]["machine"]
                 rows += lines[1:]
-                failed = failed or len(lines) < 2
         measurements["rows"] += rows
         if group == options.groups[0]:
             print(_about(measurements["machine"]))

@@ -16,6 +16,7 @@ from jax_elementwise import _host_compiler, _runtime
 
 __all__ = [
     "ACCESS_BYTES",
+    "CHECK_ASSIGNED",
     "DEVICE_BY_DEFAULT",
     "DTYPE_CODES",
     "FAST_MATH",
@@ -40,6 +41,7 @@ __all__ = [
 ]
 
 HOST_CPU = _runtime.HOST_CPU
+CHECK_ASSIGNED = _host_compiler.CHECK_ASSIGNED
 FAST_MATH = _runtime.FAST_MATH
 DEVICE_BY_DEFAULT = _runtime.DEVICE_BY_DEFAULT
 FORMAT = _runtime.FORMAT

@@ -31,7 +31,6 @@ _OPTIONS = (
     "-ftree-vectorize",
     "-fPIC",
     "-shared",
-    "-w",
     "-nostdinc++",
     "-fno-rtti",
     "-fno-exceptions",
@@ -43,7 +42,9 @@ _OPTIONS = (
 # What the options of a kernel, which are NVRTC's, are here. With --use_fast_math nothing is
 # reassociated; and it is not -ffast-math, with which a library, once loaded, would change the
 # arithmetic of the whole thread. A host has no other execution space than its own.
+CHECK_ASSIGNED = "--check-assigned"  # fails where a variable may be read before it is assigned
 _OPTIONS_OF = {
+    CHECK_ASSIGNED: (),
     _runtime.FAST_MATH: ("-ffp-contract=fast", "-freciprocal-math", "-fno-trapping-math"),
     _runtime.DEVICE_BY_DEFAULT: (),
 }
@@ -255,4 +256,9 @@ def _refusal(command: Sequence[str], failure: str, output: str) -> Exception:
 
 
 def _all_options(compiler: _Compiler, options: Sequence[str]) -> tuple[str, ...]:
-    return (*_OPTIONS, *compiler.target, *(word for each in options for word in _OPTIONS_OF[each]))
+    warnings: tuple[str, ...] = ("-w",)
+    if CHECK_ASSIGNED in options:  # -w would take these, too
+        warnings = ("-Werror=uninitialized",)
+        warnings += () if "clang" in compiler.identity else ("-Werror=maybe-uninitialized",)
+    words = [word for each in options for word in _OPTIONS_OF[each]]
+    return (*_OPTIONS, *warnings, *compiler.target, *words)

@@ -10,9 +10,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from jax_elementwise._cuda_functor.assigned import check_assigned
 from jax_elementwise._cuda_functor.check import assert_agree
+from jax_elementwise._cuda_functor.parsing import parse
 from jax_elementwise._cuda_functor.primitive import Rules, bind, result_dtypes
-from jax_elementwise._cuda_functor.source import Source, parse
+from jax_elementwise._cuda_functor.source import Source, template_argument
 from jax_elementwise._elementwise import ElementwiseFunction
 from jax_elementwise._options import Options, make_options
 
@@ -110,7 +112,10 @@ class CudaFunctor(ElementwiseFunction):
 
     def _bind(self, scalars: Sequence[Any], *, is_tangent: bool = False) -> list[Any]:
         avals = [jax.typeof(x) for x in scalars]
+        if self._source.struct is not None:
+            template_argument(self._source, [str(aval.dtype) for aval in avals])  # or an error
         outs = result_dtypes(self._source, self._rules, avals)
+        check_assigned(self._source, [str(aval.dtype) for aval in avals], outs)
         results: list[Any] = bind(self._source, self._rules, outs, *scalars, is_tangent=is_tangent)
         return results
 
@@ -180,12 +185,16 @@ def cuda_functor(
       scalars: names of operands of rank 0, likewise. They are read once per thread, and a new value
         neither traces nor compiles again.
       outputs: dtype of the result, or dtypes of several; or declarations, as ``"T z, bool found"``,
-        to whose names statements assign. By default there is one, of the type that the reference
-        has, or else the C++: a compiler is then asked, once per types of operands.
+        to whose names statements assign. One that is an input, too, is a variable that begins with
+        the input's value; every other must be assigned before it is read, on every path. By default
+        there is one, of the type that the reference has, or else the C++: a compiler is then asked,
+        once per types of operands.
       index: what ``source`` calls the index of the element, in row-major order of the joint shape
         of this call, whatever ``vmap`` adds around it. A ``long long``; for a struct, the last
         parameter of ``operator()``, before results.
-      name: for messages, kernels and profiles; by default the struct's.
+      name: for messages, kernels and profiles; by default the struct's. ``"Pick<float>"`` is that
+        instance of a class template. By default it is that of the type of the inputs and scalars
+        that the struct declares by the template's parameter.
       reference: a Python function of the same scalars (inputs, scalars, index), in terms of
         ``jax.numpy``. JAX differentiates it where there is no ``jvp``, XLA evaluates it where there
         is no kernel, and ``check`` compares with it.
@@ -201,11 +210,12 @@ def cuda_functor(
 
     Raises:
       TypeError: at the call, for a wrong number of arguments, for one that is no array or of
-        another dtype than declared, and where the type of the result is not known; at once for
-        arguments of the wrong type.
+        another dtype than declared, and where the type of the result or of a template is not known;
+        at once for arguments of the wrong type.
       ValueError: at once, for text without a functor, for what cannot be a name or a type, for
         headers that are not given; at the call, for arguments that do not broadcast.
-      CompileError: at the call, with the compiler's message and the lines of ``source``.
+      CompileError: at the call, with the compiler's message and the lines of ``source``; or where a
+        result may be left without a value.
       NotImplementedError: at differentiation, if neither ``jvp`` nor ``reference`` is given; by
         ``lowering="xla"``, without a reference.
       RuntimeError: at the call, on a CPU without a compiler, if there is no reference.

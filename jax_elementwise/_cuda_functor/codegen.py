@@ -12,14 +12,16 @@ import re
 from collections.abc import Collection, Sequence
 from typing import Any
 
+import numpy as np
+
 from jax_elementwise import _compat, _extension
 from jax_elementwise._codegen.conventions import Convention
 from jax_elementwise._codegen.registry import Context
 from jax_elementwise._codegen.types import DTYPES, DType
-from jax_elementwise._codegen.values import Array, Value, array_of
+from jax_elementwise._codegen.values import Array, Value, array_of, constant
 from jax_elementwise._codegen.writer import Writer
-from jax_elementwise._cuda_functor.cplusplus import without_comments
-from jax_elementwise._cuda_functor.source import Source
+from jax_elementwise._cuda_functor.cplusplus import is_standard_macro, without_comments
+from jax_elementwise._cuda_functor.source import Source, template_argument
 
 __all__ = [
     "CONVENTION",
@@ -66,13 +68,6 @@ CUDA_TYPES = {
 
 _MACRO = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)", re.MULTILINE)
 
-# Macros of C and CUDA, which other functors of the kernel need.
-_STANDARD_MACRO = re.compile(
-    r"M_(E|LOG2E|LOG10E|LN2|LN10|PI|PI_2|PI_4|1_PI|2_PI|2_SQRTPI|SQRT2|SQRT1_2)|CUDART_\w+|"
-    r"(FLT|DBL|LDBL)_\w+|(U?INT(8|16|32|64|PTR|MAX)?|S?CHAR|UCHAR|U?SHRT|U?LL?ONG|SIZE|RAND)_(MAX|MIN)|"
-    r"HUGE_VALF?|INFINITY|NAN|NULL|CHAR_BIT|assert"
-)
-
 
 def _widened(name: str, dtype: DType) -> Value:
     """The value of a name of CUDA's type."""
@@ -116,7 +111,7 @@ def declaration(source: Source, dtypes: Sequence[str], outs: Sequence[str], spac
     """
     letters = _letters(source, dtypes)
     defined = _MACRO.findall(without_comments(source.preamble + "\n" + source.text))
-    macros = dict.fromkeys(m for m in defined if not _STANDARD_MACRO.fullmatch(m))
+    macros = dict.fromkeys(m for m in defined if not is_standard_macro(m))  # others need these
     lines = [f"namespace {space} {{"]
     lines += [f"using {letter} = {CUDA_TYPES[dtype]};" for letter, dtype in sorted(letters.items())]
     if source.preamble:
@@ -147,7 +142,9 @@ def _letters(source: Source, dtypes: Sequence[str]) -> dict[str, str]:
 
 def _formals(source: Source, dtypes: Sequence[str], outs: Sequence[str]) -> str:
     formals = [
-        f"{CUDA_TYPES[dtype]} {p.name}" for p, dtype in zip(source.parameters, dtypes, strict=False)
+        f"{CUDA_TYPES[dtype]} {p.name}"
+        for p, dtype in zip(source.parameters, dtypes, strict=False)
+        if p.name not in source.updated  # those are among the results
     ]
     if source.index is not None:
         formals.append(f"long long {source.index}")
@@ -160,8 +157,10 @@ def _formals(source: Source, dtypes: Sequence[str], outs: Sequence[str]) -> str:
 def _struct(source: Source, space: str, dtypes: Sequence[str]) -> str:
     """The functor's class, for operands of these dtypes."""
     assert source.struct is not None
-    argument = f"<{CUDA_TYPES[dtypes[0]]}>" if source.struct.is_template else ""
-    return f"{space}::{source.struct.name}{argument}"
+    if source.struct.template is None:
+        return f"{space}::{source.struct.name}"
+    argument = template_argument(source, dtypes) or ""
+    return f"{space}::{source.struct.name}<{CUDA_TYPES.get(argument, argument)}>"
 
 
 def invocation(
@@ -176,6 +175,11 @@ def invocation(
     index = [f"static_cast<long long>({a})" for a in arguments[len(source.parameters) :]]
     assigned = list(results) if source.assigns else []
     if source.struct is None:
+        given = [
+            argument
+            for p, argument in zip(source.parameters, given, strict=True)
+            if p.name not in source.updated
+        ]
         return f"{space}::function({', '.join([*given, *index, *assigned])})"
     inputs = given[: len(source.inputs)]
     functor = f"{_struct(source, space, dtypes)}{{{', '.join(given[len(source.inputs) :])}}}"
@@ -271,6 +275,11 @@ def write_call(context: Context, *operands: Array) -> list[Array]:
     return [array_of(column, shape) for column in zip(*rows, strict=True)]
 
 
+def _nothing(dtype: DType) -> Value:
+    """What a result is before it is assigned: NaN, or 0 where there is none."""
+    return constant(np.nan if dtype.kind in ("float", "complex") else 0, dtype)
+
+
 def _write_one(
     writer: Writer,
     source: Source,
@@ -282,8 +291,11 @@ def _write_one(
     names = [writer.name() for _ in outs]
     call = invocation(source, space, dtypes, [_as_cuda(x) for x in operands], names)
     if source.assigns:
-        for name, dtype in zip(names, outs, strict=True):
-            writer.line(f"{CUDA_TYPES[dtype.name]} {name};")
+        given = dict(zip((p.name for p in source.parameters), operands, strict=False))
+        for name, dtype, output in zip(names, outs, source.outputs or (), strict=True):
+            # A result that the text may leave alone is never garbage (assigned.py).
+            before = given[output.name] if output.name in source.updated else _nothing(dtype)
+            writer.line(f"{CUDA_TYPES[dtype.name]} {name} = {_as_cuda(before)};")
         writer.line(f"{call};")
     else:
         result = CUDA_TYPES[outs[0].name]

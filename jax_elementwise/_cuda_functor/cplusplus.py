@@ -4,8 +4,42 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from typing import NamedTuple
 
-__all__ = ["Struct", "find_function", "find_struct", "without_comments"]
+__all__ = [
+    "Struct",
+    "Variable",
+    "find_function",
+    "find_struct",
+    "is_name",
+    "is_standard_macro",
+    "without_comments",
+]
+
+_KEYWORDS = frozenset(
+    re.findall(
+        r"\w+",
+        """
+        alignas alignof and and_eq asm auto bitand bitor bool break case catch char char16_t
+        char32_t class compl const const_cast constexpr continue decltype default delete do double
+        dynamic_cast else enum explicit export extern false float for friend goto if inline int long
+        mutable namespace new noexcept not not_eq nullptr operator or or_eq private protected public
+        register reinterpret_cast return short signed sizeof static static_assert static_cast struct
+        switch template this thread_local throw true try typedef typeid typename union unsigned
+        using virtual void volatile wchar_t while xor xor_eq
+        """,
+    )
+)
+
+# Macros of C and CUDA that are there without a header.
+_STANDARD_MACRO = re.compile(
+    r"M_(E|LOG2E|LOG10E|LN2|LN10|PI|PI_2|PI_4|1_PI|2_PI|2_SQRTPI|SQRT2|SQRT1_2)|CUDART_\w+|"
+    r"(FLT|DBL|LDBL)_\w+|(U?INT(8|16|32|64|PTR|MAX)?|S?CHAR|UCHAR|U?SHRT|U?LL?ONG|SIZE|RAND)_(MAX|MIN)|"
+    r"HUGE_VALF?|INFINITY|NAN|NULL|CHAR_BIT|assert"
+)
+
+# Words of compilers, as __device__ and __LINE__, and macros of this package's headers.
+_RESERVED = re.compile(r"\w*__\w*|_[A-Z]\w*|JAX_ELEMENTWISE_\w*")
 
 # Comments, strings and characters; the quotes of 1'000'000 are between digits.
 _NO_CODE = re.compile(
@@ -31,25 +65,62 @@ def without_comments(text: str) -> str:
     return _NO_CODE.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), text)
 
 
+def is_standard_macro(name: str) -> bool:
+    """Whether it is a macro that the text of other functors needs."""
+    return _STANDARD_MACRO.fullmatch(name) is not None
+
+
+def is_name(word: str) -> bool:
+    """Whether a variable may be called so: a macro would put something else in its place."""
+    if not re.fullmatch(r"[A-Za-z_]\w*", word, re.ASCII) or word in _KEYWORDS:
+        return False
+    return not is_standard_macro(word) and not _RESERVED.fullmatch(word)
+
+
+class Variable(NamedTuple):
+    """A parameter or a member, by its declaration.
+
+    Attributes:
+      name: empty where it has none.
+      type: without ``const`` and ``&``.
+      has_value: whether it is initialised.
+    """
+
+    name: str
+    type: str
+    has_value: bool
+
+
 @dataclasses.dataclass(frozen=True)
 class Struct:
     """A class with an ``operator()``.
 
     Attributes:
       name: of the class.
-      is_template: whether it is a template of one type, which is then that of the first input;
-        further parameters have defaults.
-      parameters: the names of those of ``operator()``.
+      template: its parameter, where it is a template of one type; further ones have defaults.
+      has_default: whether the template's parameter has one.
+      parameters: those of ``operator()``.
       returns_void: whether results are parameters.
-      members: the names of its data, in order, and whether each has an initialiser; None where
-        more than that decides what they are: a constructor, a base, an array.
+      members: its data, in order; None where more than that decides what they are: a constructor,
+        a base, an array.
     """
 
     name: str
-    is_template: bool
-    parameters: tuple[str, ...]
+    template: str | None
+    has_default: bool
+    parameters: tuple[Variable, ...]
     returns_void: bool
-    members: tuple[tuple[str, bool], ...] | None
+    members: tuple[Variable, ...] | None
+
+    def of_template(self, inputs: int, scalars: int) -> list[tuple[int, str]]:
+        """The operands, by number, whose type is the template's parameter, and their names.
+
+        Args:
+          inputs: how many operands are the first parameters of ``operator()``.
+          scalars: how many are the first members. Of a constructor the parameters are not known.
+        """
+        declared = [*self.parameters[:inputs], *(self.members or ())[:scalars]]
+        return [(i, each.name) for i, each in enumerate(declared) if each.type == self.template]
 
 
 def find_struct(text: str, name: str | None) -> Struct | None:
@@ -98,8 +169,8 @@ def find_function(text: str) -> str | None:
 def _struct(match: re.Match[str], call: re.Match[str], code: str, own: str) -> Struct:
     name, template = match[3], match[2]
     first, *others = (template or "class T").split(",")
-    is_type = re.fullmatch(r"\s*(class|typename)\s+\w+\s*(=.*)?", first)
-    if not is_type or any("=" not in other for other in others):
+    parameter = re.fullmatch(r"\s*(?:class|typename)\s+(\w+)\s*(=.*)?", first)
+    if not parameter or any("=" not in other for other in others):
         raise ValueError(
             f"{name!r} is a template of more than one type. Make its operator() the template, or "
             "call it: give the struct as preamble, and as source what creates and calls it"
@@ -107,26 +178,36 @@ def _struct(match: re.Match[str], call: re.Match[str], code: str, own: str) -> S
     is_derived = ":" in match[0].replace("::", "")
     return Struct(
         name,
-        template is not None,
+        None if template is None else parameter[1],
+        parameter[2] is not None,
         _parameters(own[call.end() :]),
         call[1] == "void",
         None if is_derived else _members(name, code[match.end() :]),
     )
 
 
-def _members(name: str, code: str) -> tuple[tuple[str, bool], ...] | None:
+def _members(name: str, code: str) -> tuple[Variable, ...] | None:
     """The data of a class, from the code after its brace on."""
-    members: list[tuple[str, bool]] = []
+    members: list[Variable] = []
     for statement in _statements(code):
         declared = re.split(r"[={]", statement, maxsplit=1)[0]
         if re.search(rf"\b{name}\s*\(", declared) or "[" in declared:
             return None
         if "(" in declared or _NO_DATA.match(declared):
             continue
-        for part in re.sub(r"\([^()]*\)", "", statement).split(","):
-            declarator, *initialiser = re.split(r"[={]", part, maxsplit=1)
-            members += [(word, bool(initialiser)) for word in re.findall(r"\w+", declarator)[-1:]]
+        parts = re.sub(r"\([^()]*\)", "", statement).split(",")
+        first = _variable(parts[0])
+        others = [_variable(part)._replace(type=first.type) for part in parts[1:]]
+        members += [variable for variable in (first, *others) if variable.name]
     return tuple(members)
+
+
+def _variable(declaration: str) -> Variable:
+    """What a declaration declares."""
+    declarator, *initialiser = re.split(r"[={]", declaration, maxsplit=1)
+    *words, name = re.findall(r"[\w:]+|<.*>|\*", declarator) or [""]
+    plain = (word for word in words if word not in ("const", "volatile", "mutable"))
+    return Variable(name, " ".join(plain), bool(initialiser))
 
 
 def _statements(code: str) -> list[str]:
@@ -146,8 +227,8 @@ def _statements(code: str) -> list[str]:
     return [part.strip() for part in text.split(";") if part.strip()]
 
 
-def _parameters(code: str) -> tuple[str, ...]:
-    """The names of the parameters that code begins with, up to the parenthesis."""
+def _parameters(code: str) -> tuple[Variable, ...]:
+    """The parameters that code begins with, up to the parenthesis."""
     depth, parts = 0, [""]
     for character in code:
         if character == ")" and depth == 0:
@@ -157,6 +238,5 @@ def _parameters(code: str) -> tuple[str, ...]:
             parts.append("")
         else:
             parts[-1] += character
-    words = [re.findall(r"\w+", part.split("=")[0]) for part in parts]
-    names = tuple(each[-1] if each else "" for each in words)
-    return () if names in (("",), ("void",)) else names
+    variables = tuple(map(_variable, parts))
+    return () if [each.name for each in variables] in ([""], ["void"]) else variables

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from jax_elementwise._cuda_functor.source import Source, parse
+from jax_elementwise._cuda_functor.parsing import parse
+from jax_elementwise._cuda_functor.source import Source
 
 
 def parsed(text: str, **options) -> Source:

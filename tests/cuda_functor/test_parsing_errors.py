@@ -59,6 +59,20 @@ ERRORS = {
         ValueError, r"'A': the last parameter of operator\(\) must be the index, 'i'",
         INDEXED, {"inputs": None, "index": "i"},
     ),
+    "template": (
+        ValueError, "'A' is a template of T, which is the type of no input and of no scalar.*"
+        "name='A<float>'", "template <class T> struct A { float operator()(float x) const; };",
+        {"inputs": None},
+    ),
+    "no_template": (
+        ValueError, "name='Add<float>', but source has no template 'Add'",
+        STRUCT, {"inputs": None, "name": "Add<float>"},
+    ),
+    "no_template_of_that_name": (
+        ValueError, "name='Sub<float>', but source has no template 'Sub'",
+        "template <class T> struct A { T operator()(T x) const; };",
+        {"inputs": None, "name": "Sub<float>"},
+    ),
     "count": (
         ValueError, r"'Add': operator\(\) has 2 inputs \('x', 'y'\), and inputs= names 1",
         STRUCT, {},
@@ -71,6 +85,16 @@ ERRORS = {
     "unicode": (ValueError, "'\u00e9' cannot be a name", "x", {"inputs": "\u00e9"}),
     "star": (ValueError, r"'\*x' cannot be a name", "x", {"inputs": "float *x"}),
     "nothing": (ValueError, "'' cannot be a name", "x", {"inputs": ["x", ""]}),
+    **{
+        f"name_{word}": (ValueError, f"'{word}' cannot be a name", "1", {"inputs": f"float {word}"})
+        for word in (
+            *("__device__", "__host__", "__shared__", "__LINE__", "__CUDA_ARCH__", "_Float16"),
+            *("NULL", "M_PI", "INT_MAX", "FLT_MAX", "NAN", "INFINITY", "assert", "CUDART_PI_F"),
+            *("JAX_ELEMENTWISE_DEVICE", "JAX_ELEMENTWISE_HOST", "EXIT_FAILURE__"),
+        )
+    },
+    "macro_of_result": (ValueError, "'NULL' cannot be", "NULL = x;", {"outputs": "float NULL"}),
+    "macro_of_index": (ValueError, "'NULL' cannot be", "x + NULL", {"index": "NULL"}),
     "name_of_scalar": (ValueError, "'this' cannot be a name", "x", {"scalars": "this"}),
     "name_of_index": (ValueError, "'for' cannot be a name", "x", {"index": "for"}),
     "name_of_result": (ValueError, "'int' cannot be a name", "x", {"outputs": "float int"}),
@@ -81,7 +105,12 @@ ERRORS = {
     "twice": (ValueError, "'cuda_functor' has two parameters 'x'", "x", {"inputs": "x, x"}),
     "twice_scalar": (ValueError, "has two parameters 'x'", "x", {"scalars": "x"}),
     "twice_index": (ValueError, "has two parameters 'x'", "x", {"index": "x"}),
-    "twice_result": (ValueError, "has two parameters 'x'", "x = 2;", {"outputs": "float x"}),
+    "twice_result": (
+        ValueError, "has two parameters 'y'", "y = 2;", {"outputs": "float y, float y"},
+    ),
+    "scalar_as_result": (
+        ValueError, "has two parameters 's'", "s = x;", {"scalars": "s", "outputs": "float s"},
+    ),
     "type": (
         ValueError, r"inputs has the type 'floot', which is neither a dtype \(bool, .*letter",
         "x", {"inputs": "floot x"},

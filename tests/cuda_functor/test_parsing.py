@@ -170,7 +170,7 @@ def test_templates_and_results():
             ("struct A { void operator()(float x, float& y) const; };", "float32"),
         )
     }
-    assert [s.is_template for s in structs.values()] == [True, False, False]
+    assert [s.template for s in structs.values()] == ["T", None, None]
     assert [s.returns_void for s in structs.values()] == [False, False, True]
 
 
