@@ -18,6 +18,7 @@ from support.half_operations import (
 )
 
 import jax_elementwise as je
+from jax_elementwise._cuda_functor import assigned
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("kernels_only")]
 
@@ -256,3 +257,34 @@ def test_operands_of_three_widths_at_an_odd_offset(rng, x64):
     wanted = (a + b[3:].astype(np.float32)).astype(np.float64) + 0.1
     actual = device.run(lambda a, b, c: f(a, b[3:], c), a, b, np.float64(0.1))
     np.testing.assert_array_equal(actual, wanted)
+
+
+# ---- Results of statements, types of templates ---------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "int8", "float64"])
+def test_an_input_that_is_a_result(dtype, rng, x64):
+    descend = je.cuda_functor("w -= g;", inputs="T g, T w", outputs="T w", name="descend")
+    g, w = _random(rng, dtype, 1021), _random(rng, dtype, 1021)
+    same_bits(device.run(descend, g, w), w - g)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8"])
+def test_a_class_template_has_the_type_of_its_operands(dtype, rng):
+    pick = je.cuda_functor(
+        "template <class T> struct Pick {"
+        "  __device__ T operator()(bool c, T a, T b) const { return c ? a : b; } };"
+    )
+    c, a, b = rng.random(1021) < 0.5, _random(rng, dtype, 1021), _random(rng, dtype, 1021)
+    same_bits(device.run(pick, c, a, b), np.where(c, a, b))
+
+
+@pytest.mark.parametrize("dtype", ["float", "double", "half", "__nv_bfloat16", "int", "bool"])
+def test_a_result_without_a_value_is_never_garbage(dtype, monkeypatch, x64):
+    """As where there is no C++ compiler that would say so."""
+    monkeypatch.setattr(assigned, "_unassigned", lambda *_: None)
+    some = je.cuda_functor("if (x > 4) y = 1;", inputs="float x", outputs=f"{dtype} y", name="some")
+    x = np.arange(10, dtype=np.float32)
+    result = device.run(some, x).astype(np.float64)
+    nothing = 0.0 if dtype in ("int", "bool") else np.nan
+    np.testing.assert_array_equal(result, np.where(x > 4, 1.0, nothing))
