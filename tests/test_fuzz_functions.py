@@ -18,7 +18,9 @@ from fuzzing.functions import Block, Statement, Variable, lines, smaller
 from jax_elementwise._codegen.rules.operators import OPERATORS
 
 SECONDS = os.environ.get("EW_TESTS_FUZZ_SECONDS")
-SEEDS = range(10**6) if SECONDS else range(5)  # a fixed number unless one asks for more
+# A fixed number unless one asks for more.
+MORE = pytest.param(range(2, 8), marks=pytest.mark.exhaustive)
+SEEDS = [range(10**6)] if SECONDS else [range(2), MORE]
 X, Y = Variable("x", "f32"), Variable("y", "f32")
 
 
@@ -40,8 +42,9 @@ def batch(function):
 
 
 @pytest.mark.usefixtures("host_compiler")
-def test_random_functions_are_the_same_every_way():
-    tally = search.search(SEEDS, 8, time.monotonic() + float(SECONDS or 60))
+@pytest.mark.parametrize("seeds", SEEDS)
+def test_random_functions_are_the_same_every_way(seeds):
+    tally = search.search(seeds, 8, time.monotonic() + float(SECONDS or 120))
     assert not tally.faults, str(tally)
     assert tally.functions >= 16
     assert tally.compared > 2 * tally.left_out

@@ -86,6 +86,7 @@ def test_third_order(third, rng):
     assert_same(third(lambda x: f(x).sum())(x), third(lambda x: r(x).sum())(x), eps=64)
 
 
+@pytest.mark.exhaustive
 def test_fourth_order_of_two_operands(rng, x64):
     f, r = both(lambda x, y: jnp.sin(x * y) / (1 + y**2))
     x, y = random_array(rng, (), "float64"), random_array(rng, (), "float64")

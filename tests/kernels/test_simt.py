@@ -284,9 +284,7 @@ def test_random_shapes_dtypes_and_alignments(seed):
 # ---- Many arrays ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("inputs", "outputs"), sampled([(12, 9), (70, 3), (127, 1)], [(12, 9), (127, 1)])
-)
+@pytest.mark.parametrize(("inputs", "outputs"), sampled([(12, 9), (70, 3), (127, 1)], [(70, 3)]))
 def test_many_arrays(rng, inputs, outputs):
     def sums(*xs):
         partial = list(itertools.accumulate(xs))

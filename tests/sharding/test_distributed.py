@@ -10,6 +10,9 @@ import time
 
 import pytest
 
+# The processes of one host start slowly; default tests have meshes of one process.
+pytestmark = pytest.mark.exhaustive
+
 SCRIPT = pathlib.Path(__file__).parents[1] / "support" / "distributed.py"
 PROCESSES = 2
 SECONDS = 120  # for both
