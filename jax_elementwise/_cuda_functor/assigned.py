@@ -20,7 +20,8 @@ from jax_elementwise._cuda_functor.source import Source
 
 __all__ = ["check_assigned"]
 
-_FOUND = re.compile(r"\W(\w+)\W+(?:is|may be) used uninitialized|variable '(\w+)' is uninitialized")
+# What g++ and clang++ say of a variable of the kernel below, or of a member of it.
+_FOUND = re.compile(r"\bresult(\d+)\b.* uninitialized")
 
 
 def check_assigned(source: Source, dtypes: Sequence[str], outs: Sequence[str]) -> None:
@@ -31,13 +32,19 @@ def check_assigned(source: Source, dtypes: Sequence[str], outs: Sequence[str]) -
     """
     if not source.assigns or _is_plain(source):
         return
-    name = _unassigned(source, tuple(dtypes), tuple(outs))
-    if name is not None:
-        given = ", ".join([*(p.name for p in source.inputs), name])
+    number = _unassigned(source, tuple(dtypes), tuple(outs))
+    if number is not None:
+        name = _names(source)[number]
+        hint = "Assign it first, on every path"
+        if source.struct is None:
+            given = ", ".join([*(p.name for p in source.inputs), name])
+            hint = (
+                "If it begins with the value of an argument, name it among the inputs, too, as in "
+                f"inputs={given!r}. Else assign it first, on every path"
+            )
         raise _extension.CompileError(
-            f"the result {name!r} of {source.name!r} may be read before it is assigned, or not be "
-            f"assigned at all. If it begins with the value of an argument, name it among the "
-            f"inputs, too, as in inputs={given!r}; else assign it first, on every path"
+            f"the result {number}, {name!r}, of {source.name!r} may be read before it is assigned, or not be "
+            f"assigned at all. {hint}"
         )
 
 
@@ -60,47 +67,48 @@ def _is_plain(source: Source) -> bool:
 
 
 @functools.lru_cache(maxsize=4096)
-def _unassigned(source: Source, dtypes: tuple[str, ...], outs: tuple[str, ...]) -> str | None:
-    """The result that may have no value; None where all have one, or no compiler says."""
+def _unassigned(source: Source, dtypes: tuple[str, ...], outs: tuple[str, ...]) -> int | None:
+    """Which result may have no value; None where all have one, or no compiler says."""
     try:
         _extension.compile(_kernel(source, dtypes, outs), _extension.HOST_CPU)
     except _extension.Unavailable:
         return None
     except _extension.CompileError as error:
-        found = [first or second for first, second in _FOUND.findall(str(error))]
-        results = _variables(source, outs)
-        return next((results[name] for name in found if name in results), None)
+        found = _FOUND.search(str(error))
+        return int(found[1]) if found else None
     return None
 
 
-def _variables(source: Source, outs: tuple[str, ...]) -> dict[str, str]:
-    """The variables of the kernel below, and what the user calls the results in them."""
-    names = [p.name for p in source.outputs or ()]
-    if source.struct is not None:
-        names = [p.name for p in source.struct.parameters[-len(outs) :]]
-    return {f"result_{name}": name for name in names}
+def _names(source: Source) -> list[str]:
+    """What the text calls its results."""
+    assert source.outputs is not None
+    if source.struct is None:
+        return [p.name for p in source.outputs]
+    return [p.name for p in source.struct.parameters[-len(source.outputs) :]]
 
 
 def _kernel(source: Source, dtypes: tuple[str, ...], outs: tuple[str, ...]) -> Kernel:
-    """A kernel that calls the functor with results that have no value."""
-    types = [codegen.CUDA_TYPES[name] for name in (*dtypes, *outs)]
-    operands = [f"in{i}" for i in range(len(dtypes))]
-    formals = [f"{t} {name}" for t, name in zip(types, operands, strict=False)]
-    formals += [f"{t}* out{i}" for i, t in enumerate(types[len(dtypes) :])]
-    variables = list(_variables(source, outs))
-    before = {p.name: operand for p, operand in zip(source.parameters, operands, strict=False)}
-    declared = [
-        f"  {t} {v}{' = ' + before[name] if name in source.updated else ''};"
-        for t, (v, name) in zip(types[len(dtypes) :], _variables(source, outs).items(), strict=True)
+    """A kernel that calls the functor with results that have no value, and reads these."""
+    operands = {f"in{i}": codegen.CUDA_TYPES[name] for i, name in enumerate(dtypes)}
+    results = {f"result{i}": codegen.CUDA_TYPES[name] for i, name in enumerate(outs)}
+    before = dict(zip((p.name for p in source.parameters), operands, strict=False))
+    formals = [f"{c_type} {name}" for name, c_type in operands.items()]
+    formals += [f"{c_type}* out{i}" for i, c_type in enumerate(results.values())]
+    lines = [
+        f"  {c_type} {variable}{' = ' + before[name] if name in source.updated else ''};"
+        for (variable, c_type), name in zip(results.items(), _names(source), strict=True)
     ]
-    stored = [f"  *out{i} = {v};" for i, v in enumerate(variables)]
-    call = codegen.invocation(source, "source0", dtypes, operands, variables)
+    lines += [f"  {codegen.invocation(source, 'source0', dtypes, list(operands), list(results))};"]
+    for i, (variable, name) in enumerate(zip(results, outs, strict=True)):
+        # A copy of a struct, as CUDA's types are, is no read of it to compilers.
+        value = f"float({variable})" if name in codegen.OF_CUDA else variable
+        lines.append(f"  *out{i} = {codegen.CUDA_TYPES[name]}({value});")
     users = codegen.declaration(source, dtypes, outs, "source0")
     headers = ["kernel.h", *sorted(codegen.headers(source, [*dtypes, *outs]))]
     includes = [f"#include <jax_elementwise/{header}>" for header in headers]
-    name = f"{identifier(source.name)}_{hashlib.sha256((users + call).encode()).hexdigest()[:8]}"
+    digest = hashlib.sha256("\n".join([users, *lines]).encode()).hexdigest()[:8]
+    name = f"{identifier(source.name)}_{digest}"
     head = f'extern "C" __global__ void {name}({", ".join(formals)}) {{'
-    body = [*declared, f"  {call};", *stored, "}"]
-    text = [*includes, users, "namespace jax_elementwise {", head, *body, "}"]
+    text = [*includes, users, "namespace jax_elementwise {", head, *lines, "}", "}"]
     options = (_extension.CHECK_ASSIGNED, _extension.DEVICE_BY_DEFAULT)
     return Kernel(name, "\n".join(text) + "\n", options, iteration_space([], (1,)), 1)

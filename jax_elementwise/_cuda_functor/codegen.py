@@ -26,6 +26,7 @@ from jax_elementwise._cuda_functor.source import Source, template_argument
 __all__ = [
     "CONVENTION",
     "CUDA_TYPES",
+    "OF_CUDA",
     "PRIMITIVE",
     "declaration",
     "headers",
@@ -44,6 +45,8 @@ _HEADERS = {
     "float8_e4m3fn": ("cuda/float8.h", "fp8"),
     "float8_e5m2": ("cuda/float8.h", "fp8"),
 }
+
+OF_CUDA = frozenset(_HEADERS)  # the dtypes that are structs of CUDA's
 
 # CUDA's names of the dtypes, by NumPy's.
 CUDA_TYPES = {

@@ -86,11 +86,18 @@ WRONG = {
 }
 
 
+@pytest.mark.parametrize("dtype", ["half", "__nv_bfloat16", "__nv_fp8_e4m3", "double", "bool"])
+def test_a_result_of_any_type(dtype, x64):
+    functor = je.cuda_functor("if (b) y = x;", inputs=f"{dtype} x, bool b", outputs=f"{dtype} y")
+    with pytest.raises(je.CompileError, match="the result 0, 'y', of 'cuda_functor' may be read"):
+        functor(True if dtype == "bool" else 1.0, True)
+
+
 @pytest.mark.parametrize(("text", "name"), WRONG.values(), ids=WRONG)
 def test_a_result_without_a_value_is_an_error(text, name):
     outputs = "float s, float t" if name == "t" else f"float {name}"
     functor = je.cuda_functor(text, inputs="float x", outputs=outputs, name="given")
-    message = rf"the result '{name}' of 'given' may be read .*inputs='x, {name}'; else assign"
+    message = rf"the result {name == 't':d}, '{name}', of 'given' may be read .*inputs='x, {name}'. Else assign it"
     with pytest.raises(je.CompileError, match=message):
         functor(X)
 
@@ -118,10 +125,17 @@ struct Split {
 
 
 def test_a_result_of_a_struct_without_a_value():
-    with pytest.raises(je.CompileError, match="the result 'down' of 'Split' may be read"):
+    message = "the result 1, 'down', of 'Split' may be read .* at all. Assign it first"
+    with pytest.raises(je.CompileError, match=message):
         je.cuda_functor(STRUCT, outputs=["float", "float"])(X)
     split = je.cuda_functor(STRUCT.replace("if (x > 4)", ""), outputs=["float", "float"])
     np.testing.assert_array_equal(split(X), [X + 1, X - 1])
+
+
+def test_a_result_of_a_struct_without_a_name():
+    text = STRUCT.replace("if (x > 4) down = x - 1;", "").replace("& down", "&")
+    with pytest.raises(je.CompileError, match="the result 1, 'float', of 'Split' may be read"):
+        je.cuda_functor(text, inputs="x", outputs=["float", "float"])(X)
 
 
 @pytest.mark.parametrize(("dtype", "expected"), [("float", np.nan), ("half", np.nan), ("int", 0)])
