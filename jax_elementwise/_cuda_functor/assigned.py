@@ -43,8 +43,8 @@ def check_assigned(source: Source, dtypes: Sequence[str], outs: Sequence[str]) -
                 f"inputs={given!r}. Else assign it first, on every path"
             )
         raise _extension.CompileError(
-            f"the result {number}, {name!r}, of {source.name!r} may be read before it is assigned, or not be "
-            f"assigned at all. {hint}"
+            f"the result {number}, {name!r}, of {source.name!r} may be read before it is assigned, "
+            f"or not be assigned at all. {hint}"
         )
 
 

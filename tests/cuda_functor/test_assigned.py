@@ -97,7 +97,8 @@ def test_a_result_of_any_type(dtype, x64):
 def test_a_result_without_a_value_is_an_error(text, name):
     outputs = "float s, float t" if name == "t" else f"float {name}"
     functor = je.cuda_functor(text, inputs="float x", outputs=outputs, name="given")
-    message = rf"the result {name == 't':d}, '{name}', of 'given' may be read .*inputs='x, {name}'. Else assign it"
+    number = int(name == "t")
+    message = rf"the result {number}, '{name}', of 'given' may .*inputs='x, {name}'. Else assign it"
     with pytest.raises(je.CompileError, match=message):
         functor(X)
 
