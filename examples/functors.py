@@ -161,6 +161,11 @@ class Rows:
             (x + y, x - y),
         )
         yield (
+            "an out_param that is read",
+            je.cuda_functor("w -= rate * g;", inputs="T w, T g, T rate", outputs="T w")(x, y, 0.5),
+            x - 0.5 * y,
+        )
+        yield (
             "broadcasting",
             by_letter(x[: size // 2 * 2].reshape(2, -1), y[: size // 2]),
             (x[: size // 2 * 2].reshape(2, -1) - y[: size // 2]) ** 2,

@@ -162,7 +162,7 @@ def test_implied_volatility(tmp_path):
 @exhaustive
 def test_functors(host_compiler):
     output = run("-W", "error", "examples/functors.py", "--quick")
-    assert output.count("agrees with NumPy\n") == 32
+    assert output.count("agrees with NumPy\n") == 33
     assert output.count("the bits of the same function in Python\n") == 13
     # The rows are those of the tables in the documentation, in the same order.
     page = (ROOT / "docs" / "cuda-functors.md").read_text().partition("## From other")[2]

@@ -57,7 +57,7 @@ def test_a_training_step_has_one_kernel_forward_and_one_backward_per_activation(
 
 def test_functors(program):
     printed = program("functors").output()
-    assert printed.endswith("32 rows, and 13 functions with the same bits.\n")
+    assert printed.endswith("33 rows, and 13 functions with the same bits.\n")
 
 
 @pytest.mark.parametrize("name", ["adam", "adam_auto"])
