@@ -43,17 +43,17 @@ def measure(options: argparse.Namespace) -> None:
     """In a process of its own: one group's rows, each written as soon as it is there."""
     import jax
 
-    module = groups.load(options.group)
+    group = groups.load(options.group)
     quick = options.quick or jax.default_backend() != "gpu"
     with open(options.output, "a", encoding="utf-8") as file:
         print(json.dumps({"machine": machine()}), file=file, flush=True)
-        for row in module.rows(options.process, quick):
+        for row in group.rows(options.process, quick):
             print(json.dumps({"group": options.group, **row}), file=file, flush=True)
 
 
 def in_new_process(group: str, process: str, folder: str, quick: bool) -> tuple[bool, list[dict]]:
     """Whether ``measure`` came to its end there, and what it wrote."""
-    changed = groups.load(group).PROCESSES[process]
+    changed = groups.load(group).processes[process]
     environment = {key: value.replace("{folder}", folder) for key, value in changed.items()}
     output = pathlib.Path(folder, "rows.jsonl")
     output.unlink(missing_ok=True)
@@ -71,21 +71,21 @@ def run(options: argparse.Namespace) -> int:
     """Measures groups and prints their tables; fails if one could not be measured to its end."""
     measurements: dict = {"machine": None, "rows": []}
     failed = False
-    for group in options.groups:
-        module = groups.load(group)
+    for name in options.groups:
+        group = groups.load(name)
         rows = []
         with tempfile.TemporaryDirectory() as folder:
-            for process in module.PROCESSES:
-                ended, lines = in_new_process(group, process, folder, options.quick)
+            for process in group.processes:
+                ended, lines = in_new_process(name, process, folder, options.quick)
                 failed = failed or not ended
                 if lines:
                     measurements["machine"] = lines[0]["machine"]
                 rows += lines[1:]
         measurements["rows"] += rows
-        if group == options.groups[0]:
+        if name == options.groups[0]:
             print(_about(measurements["machine"]))
-        print(f"\n{module.TITLE}\n")
-        print(report.table(rows, module.VALUE, module.RATIOS))
+        print(f"\n{group.title}\n")
+        print(report.table(rows, group.value, group.ratios))
         print("", *report.remarks(rows), sep="\n", flush=True)
         if options.json:
             text = json.dumps(measurements, indent=1)

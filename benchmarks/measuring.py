@@ -2,15 +2,13 @@
 
 import statistics
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 from case import Case
 from clocks import CLOCKS, sets_for
 from peers import PEERS, Copy
+from report import Row
 
 REPEATS = 9
-
-Row = dict[str, Any]
 
 
 def measured(cases: Iterable[Case], quick: bool) -> Iterator[Row]:

@@ -11,7 +11,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from case import Case, bytes_of, power, uniform
-from measuring import Row, measured
+from measuring import measured
+from report import Row
 
 import jax_elementwise as je
 

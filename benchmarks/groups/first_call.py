@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from measuring import Row
+from report import Row
 
 import jax_elementwise as je
 from groups.bandwidth import gelu

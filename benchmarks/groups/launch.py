@@ -11,7 +11,8 @@ from collections.abc import Iterator
 
 import jax
 from case import Case, power, uniform
-from measuring import Row, measured
+from measuring import measured
+from report import Row
 
 import jax_elementwise as je
 

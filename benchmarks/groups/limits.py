@@ -16,7 +16,8 @@ import jax
 import jax.numpy as jnp
 from case import Case, power, uniform
 from jax.experimental.layout import Layout, with_layout_constraint
-from measuring import Row, measured
+from measuring import measured
+from report import Row
 
 import jax_elementwise as je
 from groups.bandwidth import fma, gelu

@@ -11,71 +11,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from case import Case, Results, agree, uniform
-from jax import lax
-from measuring import Row, measured
+from measuring import measured
 from peers import CudaKernel, CupyElementwise
+from report import Row
 
 import jax_elementwise as je
 from groups import loops_in_blocks
+from groups.loop_functions import MAX_STEPS, RK4_STEPS, kepler, mandelbrot, rk4
 
 TITLE = "Loops per element"
 RATIOS = (("XLA", "ours"), ("Pallas", "ours"), ("CuPy", "ours"), ("CUDA", "ours"))
-
-MAX_STEPS = 1000  # of the Mandelbrot set
-RK4_STEPS = 200
-
-
-# ---- The functions, each on one element ----------------------------------------------------------
-
-
-def kepler(mean, eccentricity):
-    """Newton's method until the step is small."""
-
-    def unsettled(state):
-        _, step, count = state
-        return (jnp.abs(step) > 1e-6) & (count < 50)
-
-    def newton(state):
-        anomaly, _, count = state
-        error = anomaly - eccentricity * jnp.sin(anomaly) - mean
-        step = error / (1 - eccentricity * jnp.cos(anomaly))
-        return anomaly - step, step, count + 1
-
-    start = mean + eccentricity * jnp.sin(mean)
-    return lax.while_loop(unsettled, newton, (start, jnp.ones_like(mean), jnp.int32(0)))[0]
-
-
-def mandelbrot(c_re, c_im):
-    """Steps until |z| is above 2."""
-
-    def inside(state):
-        x, y, count = state
-        return (count < MAX_STEPS) & (x * x + y * y <= 4)
-
-    def step(state):
-        x, y, count = state
-        return x * x - y * y + c_re, 2 * x * y + c_im, count + 1
-
-    zero = jnp.zeros_like(c_re)
-    return lax.while_loop(inside, step, (zero, zero, jnp.int32(0)))[2]
-
-
-def rk4(x0, rate):
-    """The logistic equation x' = rate x (1 - x), by the classical Runge-Kutta method."""
-    h = np.float32(0.01)
-
-    def slope(x):
-        return rate * x * (1 - x)
-
-    def step(_, x):
-        k1 = slope(x)
-        k2 = slope(x + 0.5 * h * k1)
-        k3 = slope(x + 0.5 * h * k2)
-        k4 = slope(x + h * k3)
-        return x + h / 6 * (k1 + 2 * k2 + 2 * k3 + k4)
-
-    return lax.fori_loop(0, RK4_STEPS, step, x0)
-
 
 # ---- The same in CUDA C++: of a and b, to out ----------------------------------------------------
 

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-MAX_STEPS, RK4_STEPS = 1000, 200
+from groups.loop_functions import MAX_STEPS, newton, rk4
 
 
 def kepler(mean, eccentricity):
@@ -14,14 +14,9 @@ def kepler(mean, eccentricity):
         _, step, count = state
         return (jnp.max(jnp.abs(step)) > 1e-6) & (count < 50)
 
-    def newton(state):
-        anomaly, _, count = state
-        error = anomaly - eccentricity * jnp.sin(anomaly) - mean
-        step = error / (1 - eccentricity * jnp.cos(anomaly))
-        return anomaly - step, step, count + 1
-
     start = mean + eccentricity * jnp.sin(mean)
-    return lax.while_loop(unsettled, newton, (start, jnp.ones_like(mean), 0))[0]
+    first = start, jnp.ones_like(mean), 0
+    return lax.while_loop(unsettled, newton(mean, eccentricity), first)[0]
 
 
 def mandelbrot(c_re, c_im):
@@ -41,21 +36,6 @@ def mandelbrot(c_re, c_im):
     zero = jnp.zeros_like(c_re)
     steps = jnp.zeros(c_re.shape, jnp.int32)
     return lax.while_loop(some_inside, step, (zero, zero, steps, 0))[2]
-
-
-def rk4(x0, rate):
-    def slope(x):
-        return rate * x * (1 - x)
-
-    def step(_, x):
-        h = 0.01
-        k1 = slope(x)
-        k2 = slope(x + 0.5 * h * k1)
-        k3 = slope(x + 0.5 * h * k2)
-        k4 = slope(x + h * k3)
-        return x + h / 6 * (k1 + 2 * k2 + 2 * k3 + k4)
-
-    return lax.fori_loop(0, RK4_STEPS, step, x0)
 
 
 def kernel(function: Callable, dtype: type, block: int) -> Callable:

@@ -17,7 +17,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from case import Case, Results, agree, bytes_of, power, uniform
-from measuring import Row, measured
+from measuring import measured
+from report import Row
 
 import jax_elementwise as je
 from groups.bandwidth import add, fma, mul

@@ -12,7 +12,8 @@ import numpy as np
 from case import Case, power, uniform
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
-from measuring import Row, measured
+from measuring import measured
+from report import Row
 
 import jax_elementwise as je
 from groups.bandwidth import gelu
